@@ -1,0 +1,74 @@
+"""What a store has to do for the engine, and nothing more.
+
+A backend is a narrow thing: seven methods over plain records of bytes. It never sees LangGraph or a
+Python object, and it does no I/O itself but through its wire, so that one body serves blocking and
+asyncio callers. CONTRIBUTING.md tells how to write one; `holdfast.testing` has the suite that it must
+pass.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.engine.records import Change, Found, Limits, Query, ThreadInfo
+
+
+class Backend(Protocol):
+    """One store, over one wire.
+
+    The invariant of the whole project: a row is never visible without every segment that it names,
+    and nothing that was acknowledged is ever lost.
+    """
+
+    limits: Limits
+
+    async def setup(self) -> None:
+        """Create what the store needs, or bring it up to date. Safe to call from many at once."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything that this backend opened itself."""
+        ...
+
+    async def find(self, query: Query, /) -> Found:
+        """Rows, and unless only heads are asked for, the segments and writes they need.
+
+        All of it as of one moment.
+        """
+        ...
+
+    async def fetch(
+        self,
+        thread: str,
+        ns: str,
+        logs: Mapping[str, int],
+        ids: Collection[str],
+        channels: Collection[str],
+        /,
+    ) -> Found:
+        """The segments of some logs, and the writes to some channels on some checkpoints."""
+        ...
+
+    async def apply(self, change: Change, /) -> None:
+        """Make one change: atomic, durable when it returns, or `Conflict` and no change at all.
+
+        Where a store can't be atomic, it goes in an order in which a crash leaves segments or
+        writes that no row names, never a row that names a missing segment.
+        """
+        ...
+
+    async def drop(self, threads: Sequence[str], /) -> None:
+        """Delete whole threads with all that belongs to them."""
+        ...
+
+    async def threads(self, *, after: str = "", limit: int = 100) -> list[ThreadInfo]:
+        """The threads behind `after`, by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The two halves of one opened store: for blocking callers, and for any running event loop."""
+
+    blocking: Backend
+    asyncio: Backend

@@ -1,0 +1,203 @@
+"""A store in this process's memory, for tests and for graphs that need no more.
+
+The simplest backend that is right, and so the one to read first. Nothing suspends, so the same object
+serves blocking and asyncio callers; one lock makes each method atomic.
+"""
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.backends import Store
+from holdfast.engine.records import (
+    Change,
+    Found,
+    Key,
+    Limits,
+    Query,
+    Row,
+    Segment,
+    ThreadInfo,
+    Write,
+)
+from holdfast.errors import Conflict
+from holdfast.url import URL
+
+
+@dataclass(slots=True)
+class Thread:
+    """All that is stored for one thread."""
+
+    revision: int = 0
+    rows: dict[Key, Row] = field(default_factory=dict)
+    logs: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    writes: dict[Key, dict[tuple[str, int], Write]] = field(default_factory=dict)
+
+
+class MemoryBackend:
+    """Threads in a dict, each with its rows, logs and writes in dicts of their own."""
+
+    limits = Limits(segments=4096)
+
+    def __init__(self) -> None:
+        self._threads: dict[str, Thread] = {}
+        self._lock = threading.Lock()
+
+    async def setup(self) -> None:
+        """Nothing to create."""
+
+    async def close(self) -> None:
+        """Nothing to let go of: the data lives as long as this object does."""
+
+    async def find(self, query: Query, /) -> Found:
+        """Look at every row of the threads in question."""
+        with self._lock:
+            rows = sorted((row for row in self._candidates(query) if _matches(row, query)), key=_position)
+            rows = rows[: query.limit]
+            revisions = {row.key.thread: self._threads[row.key.thread].revision for row in rows}
+            if query.heads:
+                return Found([replace(row, body=b"") for row in rows], revisions=revisions)
+            needed: dict[tuple[str, str], int] = {}
+            for row in rows:
+                for log, seq in row.logs().items():
+                    where = (row.key.thread, log)
+                    needed[where] = max(seq, needed.get(where, 0))
+            segments = [s for (thread, log), seq in needed.items() for s in self._read(thread, log, seq)]
+            writes = [w for row in rows for w in self._threads[row.key.thread].writes.get(row.key, {}).values()]
+            return Found(rows, segments, writes, revisions)
+
+    async def fetch(
+        self,
+        thread: str,
+        ns: str,
+        logs: Mapping[str, int],
+        ids: Collection[str],
+        channels: Collection[str],
+        /,
+    ) -> Found:
+        """Read logs and writes straight from their dicts."""
+        with self._lock:
+            found = self._threads.get(thread, Thread())
+            segments = [s for log, seq in logs.items() for s in self._read(thread, log, seq)]
+            writes = [
+                write
+                for id_ in ids
+                for write in found.writes.get(Key(thread, ns, id_), {}).values()
+                if write.channel in channels
+            ]
+            return Found(segments=segments, writes=writes)
+
+    async def apply(self, change: Change, /) -> None:
+        """Check everything first, then change the dicts."""
+        with self._lock:
+            thread = self._threads.get(change.thread) or Thread()
+            if change.revision not in (None, thread.revision):
+                raise Conflict("revision")
+            if change.parent and change.parent not in thread.rows:
+                raise Conflict("parent")
+            if any(seq not in thread.logs.get(log, ()) for log, seq in change.leans.items()):
+                raise Conflict("segment")
+            if any(segment.seq in thread.logs.get(segment.log, ()) for segment in change.segments):
+                raise Conflict("segment")
+            self._threads[change.thread] = thread
+            for segment in change.segments:
+                thread.logs.setdefault(segment.log, {})[segment.seq] = segment.data
+            for write in change.writes:
+                stored = thread.writes.setdefault(write.key, {})
+                place = (write.task, write.idx)
+                stored[place] = write if write.idx < 0 else stored.get(place, write)
+            for row in change.rows:
+                thread.rows[row.key] = row
+            for key, refs in change.relinks.items():
+                if key in thread.rows:
+                    thread.rows[key] = replace(thread.rows[key], refs=refs)
+            for key in change.drop_rows:
+                thread.rows.pop(key, None)
+                thread.writes.pop(key, None)
+            if change.trim is not None:
+                thread.logs = {
+                    log: kept
+                    for log, last in change.trim.items()
+                    if (kept := {seq: data for seq, data in thread.logs.get(log, {}).items() if seq <= last})
+                }
+                orphans = [k for k in thread.writes if k not in thread.rows and k.id < change.sweep]
+                for key in orphans:
+                    del thread.writes[key]
+            if change.rows or change.relinks or change.drop_rows or change.trim is not None:
+                thread.revision += 1
+
+    async def drop(self, threads: Sequence[str], /) -> None:
+        """Forget the threads."""
+        with self._lock:
+            for thread in threads:
+                self._threads.pop(thread, None)
+
+    async def threads(self, *, after: str = "", limit: int = 100) -> list[ThreadInfo]:
+        """Threads that have a checkpoint."""
+        with self._lock:
+            names = sorted(name for name, thread in self._threads.items() if name > after and thread.rows)
+            return [
+                ThreadInfo(name, len(rows), max(key.id for key in rows))
+                for name in names[:limit]
+                if (rows := self._threads[name].rows)
+            ]
+
+    def _candidates(self, query: Query) -> list[Row]:
+        if query.keys:
+            threads = ((key, self._threads.get(key.thread)) for key in dict.fromkeys(query.keys))
+            return [row for key, thread in threads if thread and (row := thread.rows.get(key))]
+        if query.thread is not None:
+            thread = self._threads.get(query.thread)
+            return list(thread.rows.values()) if thread else []
+        return [row for thread in self._threads.values() for row in thread.rows.values()]
+
+    def _read(self, thread: str, log: str, last: int) -> list[Segment]:
+        stored = self._threads[thread].logs.get(log, {}) if thread in self._threads else {}
+        return [Segment(log, seq, stored[seq]) for seq in range(last + 1) if seq in stored]
+
+
+def _matches(row: Row, query: Query) -> bool:
+    key = row.key
+    return (
+        (query.ns is None or key.ns == query.ns)
+        and (query.id is None or key.id == query.id)
+        and (query.before is None or key.id < query.before)
+        and (query.upto is None or key.id <= query.upto)
+        and (query.after is None or _position(row) > _place(query.after))
+        and all(not labels.isdisjoint(row.labels) for labels in query.where)
+    )
+
+
+class _Descending(str):
+    """A string that sorts the other way round."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+    def __gt__(self, other: str) -> bool:
+        return str.__lt__(self, other)
+
+
+def _place(key: Key) -> tuple[_Descending, str, str]:
+    return _Descending(key.id), key.thread, key.ns
+
+
+def _position(row: Row) -> tuple[_Descending, str, str]:
+    return _place(row.key)
+
+
+_shared: dict[tuple[str, str], MemoryBackend] = {}
+_shared_lock = threading.Lock()
+
+
+def open_memory(url: URL) -> Store:
+    """`memory://` is a store of its own; `memory://name` is shared by all who name it."""
+    url.refuse_options()
+    if not url.host:
+        backend = MemoryBackend()
+    else:
+        with _shared_lock:
+            backend = _shared.setdefault((url.host, url.namespace), MemoryBackend())
+    return Store(backend, backend)

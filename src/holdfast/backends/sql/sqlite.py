@@ -1,0 +1,397 @@
+"""SQLite: the embedded default, made for production.
+
+WAL, so readers never block and are never blocked; `synchronous=FULL`, so what is acknowledged
+survives a power cut; a busy timeout, so many processes can share a file. Each transaction begins
+IMMEDIATE: one that reads first and then writes could be refused at once, whatever the timeout.
+
+Group commit: writes that arrive while another is being committed are committed together, in one
+transaction with one fsync, each in a savepoint of its own. Whoever finds the way free leads and runs
+all that wait; the others wake up to find their work done. Threads and asyncio tasks share this queue.
+An asyncio operation costs one hop to a thread, and those that are committed together share it.
+
+`sqlite:///file.db?synchronous=normal&timeout=60` relaxes durability (a power cut may then take the
+last transactions, never the file) and waits longer for other processes.
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.backends import Store
+from holdfast.backends.sql.family import SqlBackend, Statement
+from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
+from holdfast.url import URL
+
+_SYNCHRONOUS = ("off", "normal", "full", "extra")
+_MOST_AT_ONCE = 256
+_READERS = 4
+_OLDEST = (3, 35, 0)
+
+# A connection must never be used or closed on the other side of a fork; these are kept from being so.
+_left_behind: list[object] = []
+
+
+@dataclass(slots=True)
+class Job:
+    """A program on its way through the queue."""
+
+    program: Sequence[Statement]
+    future: asyncio.Future[None] | None = None
+    done: bool = False
+    error: Exception | None = None
+
+
+class BlockingWire:
+    """Connections of one database: one that writes, and readers as they are needed."""
+
+    def __init__(self, path: str, *, timeout: float, synchronous: str) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._synchronous = synchronous
+        self._given: sqlite3.Connection | None = None
+        self._reset()
+
+    @classmethod
+    def over(cls, connection: sqlite3.Connection) -> "BlockingWire":
+        """A wire over a connection that belongs to somebody else, and is never closed."""
+        wire = cls(":memory:", timeout=0, synchronous="full")
+        wire._given = wire._writer = connection
+        return wire
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._closed = False
+        self._turn = threading.RLock()
+        self._queue: deque[Job] = deque()
+        self._writer = self._given
+        self._idle: deque[sqlite3.Connection] = deque()
+
+    @property
+    def _is_single(self) -> bool:
+        return self._given is not None or self._path == ":memory:"
+
+    async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
+        """Read the schema's number; migrate only if it is behind."""
+        with self._turn:
+            connection = self._writing()
+            try:
+                self._migrate(connection, migrations)
+            except sqlite3.Error as error:
+                raise self._explain(error) from error
+
+    async def read(self, sql: str, params: Sequence[Any], /) -> list[tuple[Any, ...]]:
+        """Read on a connection of our own, or in turn where there is only one."""
+        try:
+            if self._is_single:
+                with self._turn:
+                    return self._writing().execute(sql, params).fetchall()
+            connection = self._borrow()
+            try:
+                return connection.execute(sql, params).fetchall()
+            finally:
+                self._idle.append(connection)
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    async def write(self, program: Sequence[Statement], /) -> None:
+        """Queue up, and lead if nobody does."""
+        job = Job(program)
+        self.enqueue(job)
+        with self._turn:
+            if not job.done:
+                self.flush()
+        if job.error:
+            raise job.error
+
+    async def close(self) -> None:
+        """Close every connection that we opened."""
+        with self._turn:
+            self._closed = True
+            opened = [] if self._pid != os.getpid() else list(self._idle)
+            if self._writer is not None and self._given is None and self._pid == os.getpid():
+                opened.append(self._writer)
+            self._idle.clear()
+            self._writer = None
+            for connection in opened:
+                connection.close()
+
+    def enqueue(self, job: Job) -> None:
+        """Line up for the next commit."""
+        if self._pid != os.getpid():
+            _left_behind.append((self._writer, self._idle, self._queue, self._turn))
+            self._reset()
+        self._queue.append(job)
+
+    def flush(self) -> None:
+        """Commit all that waits. Only for whoever has the turn."""
+        with self._turn:
+            while self._queue:
+                jobs = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+                try:
+                    self._commit(jobs)
+                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+                    failure = self._explain(error) if isinstance(error, sqlite3.Error) else error
+                    for job in jobs:
+                        job.error = job.error or failure
+                _finish(jobs)
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        connection = self._writing()
+        if connection.in_transaction:
+            msg = "the connection that was handed in is inside a transaction: commit or roll back first"
+            raise StoreError(msg)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for job in jobs:
+                connection.execute("SAVEPOINT job")
+                try:
+                    _run(connection, job.program)
+                except (Conflict, sqlite3.Error, OverflowError) as error:
+                    if not connection.in_transaction:  # SQLite itself gave up all of it: disk full, I/O error
+                        raise
+                    connection.execute("ROLLBACK TO job")
+                    job.error = self._explain(error) if isinstance(error, sqlite3.Error) else error
+                connection.execute("RELEASE job")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _writing(self) -> sqlite3.Connection:
+        self._check()
+        if self._writer is None:
+            self._writer = self._open()
+        return self._writer
+
+    def _borrow(self) -> sqlite3.Connection:
+        self._check()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._open()
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            _left_behind.append((self._writer, self._idle, self._queue, self._turn))
+            self._reset()
+        if self._closed:
+            msg = f"the saver on sqlite:///{self._path} was closed"
+            raise Closed(msg)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # Two processes that turn WAL on at one moment: SQLite refuses one at once, without the timeout.
+        self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA trusted_schema = OFF")
+
+    def _patiently(self, action: Callable[[], object]) -> None:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                action()
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def _migrate(self, connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
+        version = _version(connection)
+        if version == len(migrations):
+            return
+        if version > len(migrations):
+            msg = f"{self._path} has storage format {version}; this holdfast knows {len(migrations)}: upgrade holdfast"
+            raise SchemaTooNew(msg)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for number, script in enumerate(migrations[_version(connection) :], _version(connection) + 1):
+                for statement in script:
+                    connection.execute(statement)
+                connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER NOT NULL)")
+                connection.execute("DELETE FROM holdfast_schema")
+                connection.execute("INSERT INTO holdfast_schema (version) VALUES (?)", (number,))
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        where = "the connection that was handed in" if self._given else f"sqlite:///{self._path}"
+        text = str(error)
+        if "locked" in text:
+            hint = f" for {self._timeout:g} s; another process holds it: raise ?timeout= or look for a long transaction"
+        elif "unable to open" in text:
+            hint = f": does the folder {str(Path(self._path).parent)!r} exist, and may this user write there?"
+        elif "thread" in text:
+            hint = ": open it with check_same_thread=False, LangGraph calls from several threads"
+        else:
+            hint = ""
+        return StoreError(f"{where}: {text}{hint}")
+
+
+class AsyncioWire:
+    """The same connections for any event loop: one hop to a thread, shared by what is committed together."""
+
+    def __init__(self, blocking: BlockingWire) -> None:
+        self._blocking = blocking
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._scheduled = False
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-reader")
+
+    async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
+        """As the blocking wire does, in a thread."""
+        await self._hop(self._writer, lambda: _finished(self._blocking.setup(migrations)))
+
+    async def read(self, sql: str, params: Sequence[Any], /) -> list[tuple[Any, ...]]:
+        """As the blocking wire does, in a thread."""
+        rows: list[tuple[Any, ...]] = await self._hop(
+            self._readers, lambda: _finished(self._blocking.read(sql, params))
+        )
+        return rows
+
+    async def write(self, program: Sequence[Statement], /) -> None:
+        """Queue up; a thread commits all that waits by the time it looks."""
+        job = Job(program, asyncio.get_running_loop().create_future())
+        self._check()
+        self._blocking.enqueue(job)
+        if not self._scheduled:
+            self._scheduled = True
+            self._writer.submit(self._lead)
+        assert job.future is not None  # noqa: S101 - made three lines above
+        await job.future
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the connections."""
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+        await self._blocking.close()
+
+    def stop(self) -> None:
+        """Wait for the threads to end."""
+        if self._pid == os.getpid():
+            self._writer.shutdown()
+            self._readers.shutdown()
+
+    def _lead(self) -> None:
+        # Cleared first: a job that comes while we work finds it so and calls us again.
+        self._scheduled = False
+        self._blocking.flush()
+
+    async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
+        self._check()
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            _left_behind.append((self._writer, self._readers))
+            self._reset()
+
+
+def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
+    for statement in program:
+        if statement.expect is not None:
+            for params in statement.rows:
+                if connection.execute(statement.sql, params).fetchone()[0] != statement.expect:
+                    raise Conflict(statement.otherwise or "revision")
+        else:
+            try:
+                connection.executemany(statement.sql, statement.rows)
+            except sqlite3.IntegrityError:
+                if statement.otherwise is None:
+                    raise
+                raise Conflict(statement.otherwise) from None
+
+
+def _finish(jobs: Sequence[Job]) -> None:
+    """Tell those who wait: threads look at `done` themselves, loops are called, each one once."""
+    waiting: dict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
+    for job in jobs:
+        job.done = True
+        if job.future is not None:
+            waiting[job.future.get_loop()].append(job)
+    for loop, finished in waiting.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, finished)
+        except RuntimeError:  # the loop was closed, and nobody waits any more
+            continue
+
+
+def _resolve(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.future is not None and not job.future.done():
+            if job.error:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(None)
+
+
+def _finished(coroutine: Any) -> Any:
+    from holdfast.run import run
+
+    return run(coroutine)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'")
+    if exists.fetchone() is None:
+        return 0
+    return int(connection.execute("SELECT max(version) FROM holdfast_schema").fetchone()[0])
+
+
+def open_sqlite(url: URL) -> Store:
+    """`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite:///:memory:`."""
+    url.refuse_options(known=("synchronous", "timeout"))
+    if url.host or not url.path.removeprefix("/"):
+        msg = "a file's URL has three slashes before a relative path, four before an absolute one: sqlite:///agent.db"
+        raise BadURL(msg)
+    synchronous = url.options.get("synchronous", "full").lower()
+    if synchronous not in _SYNCHRONOUS:
+        msg = f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}"
+        raise BadURL(msg)
+    try:
+        timeout = float(url.options.get("timeout", "60"))
+    except ValueError:
+        msg = f"timeout must be a number of seconds, not {url.options['timeout']!r}"
+        raise BadURL(msg) from None
+    if "\0" in url.path:
+        msg = "a file's path can't have NUL in it"
+        raise BadURL(msg)
+    wire = BlockingWire(url.path.removeprefix("/"), timeout=timeout, synchronous=synchronous)
+    return _store(wire, url.namespace)
+
+
+def use_connection(connection: sqlite3.Connection, *, namespace: str) -> Store:
+    """A connection that is already open; it is used as it is and stays its owner's to close."""
+    return _store(BlockingWire.over(connection), namespace)
+
+
+def _store(wire: BlockingWire, namespace: str) -> Store:
+    if sqlite3.sqlite_version_info < _OLDEST:
+        msg = f"holdfast needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}"
+        raise StoreError(msg)
+    return Store(SqlBackend(wire, namespace=namespace), SqlBackend(AsyncioWire(wire), namespace=namespace))

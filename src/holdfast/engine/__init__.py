@@ -1,0 +1,1 @@
+"""All that LangGraph means by a checkpoint, written once, over any backend."""

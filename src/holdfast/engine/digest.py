@@ -1,0 +1,92 @@
+"""Digests that tell whether a value changed, far faster than serializing it, and never wrongly.
+
+A digest covers everything that a value holds: it is taken from the content, not from identity, so an
+object that was changed in place has another digest. Types whose whole content is not in plain sight
+have none (None), and the caller serializes them instead.
+"""
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import ormsgpack
+import xxhash
+from pydantic import BaseModel
+
+_OPTIONS = (
+    ormsgpack.OPT_NON_STR_KEYS
+    | ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+# Both differ in every process, so that nobody can prepare two values of one digest, and no
+# plain list can look like the form in which a richer type is digested.
+_SEED = int.from_bytes(os.urandom(8))
+_MARK = os.urandom(8)
+_LONG = 65_536
+
+
+def digest(value: Any) -> bytes | None:
+    """16 bytes that stand for all that `value` holds, or None for a type we can't see through."""
+    if type(value) is str and len(value) > _LONG:
+        # Measured on 5 MB: 1 ms this way, 6 ms through the packer, which grows its buffer.
+        return digest_bytes(b"str" + value.encode("utf-8", "surrogatepass"))
+    try:
+        packed = ormsgpack.packb(value, default=_reveal, option=_OPTIONS)
+    except ormsgpack.MsgpackEncodeError:
+        return None
+    return digest_bytes(packed)
+
+
+def digest_bytes(data: bytes) -> bytes:
+    """The same for a value that is serialized already."""
+    return xxhash.xxh3_128_digest(data, _SEED)
+
+
+def _reveal(value: Any) -> Any:
+    """The whole content of a value of a richer type, as plain data."""
+    cls = type(value)
+    content = _REVEALERS.get(cls)
+    if content is None:
+        content = _REVEALERS[cls] = _revealer(cls)
+    # A list: a tuple would come back in here for ever.
+    return [_MARK, cls.__module__, cls.__qualname__, content(value)]
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(type(value))
+
+
+def _model(value: BaseModel) -> Any:
+    return [value.__dict__, value.__pydantic_extra__, value.__pydantic_private__]
+
+
+def _revealer(cls: type) -> Callable[[Any], Any]:
+    if issubclass(cls, BaseModel):
+        return _model
+    if issubclass(cls, enum.Enum):
+        return lambda value: value.name
+    if dataclasses.is_dataclass(cls) and hasattr(cls, "__dict__") and "__slots__" not in cls.__dict__:
+        return vars
+    return _refuse
+
+
+_REVEALERS: dict[type, Callable[[Any], Any]] = {
+    tuple: list,
+    int: str,
+    dt.datetime: lambda value: [repr(value), value.fold],
+    dt.date: repr,
+    dt.time: repr,
+    dt.timedelta: repr,
+    decimal.Decimal: str,
+    uuid.UUID: str,
+}

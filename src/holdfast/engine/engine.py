@@ -1,0 +1,394 @@
+"""All that LangGraph means by a checkpoint: reading and writing them, on any backend.
+
+An engine is a light object: a backend, a serializer and what is remembered of threads. Its methods
+are written once, as coroutines; over a blocking backend they never suspend.
+"""
+
+import secrets
+from base64 import urlsafe_b64encode
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ormsgpack
+import xxhash
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast.backends import Backend
+from holdfast.engine.config import before_of, config_for, configurable, id_of, limit_of, namespace_of, text, thread_of
+from holdfast.engine.known import Known, Place
+from holdfast.engine.logs import (
+    INLINE_LIMIT,
+    Reader,
+    Tip,
+    advance,
+    begin,
+    block_of,
+    put_together,
+    take_apart,
+    take_marks,
+)
+from holdfast.engine.metadata import check_filter, labels, matches, merge, where
+from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
+from holdfast.engine.seal import seal, unseal
+from holdfast.engine.slots import channel_of, slot_of
+from holdfast.engine.values import WAITING, Values
+from holdfast.errors import BadConfig, Conflict, HoldfastError, ParentDeleted, ThreadDeleted, Unreadable
+
+_PAGE = 64
+_LARGEST_PAGE = 1024
+_SHORT = 256
+_PLAIN = frozenset({int, float, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The contract of a checkpointer over one backend."""
+
+    backend: Backend
+    serde: SerializerProtocol
+    known: Known
+
+    async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that a config names, or the newest of its thread and namespace."""
+        thread, ns = thread_of(config), namespace_of(config)
+        found = await self.backend.find(Query(thread, ns, id_of(config), limit=1))
+        if not found.rows:
+            if id_of(config) is None:
+                self.known.forget(thread)
+            return None
+        place = self.known.place(self.serde, thread, ns)
+        place.ids.append(found.rows[0].key.id)
+        self.known.keep(thread, ns, place)
+        return Page(self.serde, found).tuples(place)[0]
+
+    async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
+        """Store a checkpoint; at once durable, visible and whole, or not at all.
+
+        Every value is compared with what was last stored, by content, so what the caller says of
+        changed versions is not needed and a value that changed in place is not missed.
+        """
+        key = Key(thread_of(config), namespace_of(config), text(checkpoint["id"], "checkpoint id"))
+        parent = id_of(config)
+        place = self.known.place(self.serde, key.thread, key.ns)
+        merged = merge(config, metadata)
+        draft = Draft(self.serde, key, self.backend.limits.segments, place.tips)
+        change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
+        try:
+            await self.backend.apply(change)
+        except Conflict as conflict:
+            if conflict.what == "parent":
+                raise await self._parent_gone(key, parent) from None
+            # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
+            draft = Draft(self.serde, key, self.backend.limits.segments, {}, salt=secrets.token_bytes(8))
+            change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
+            try:
+                await self.backend.apply(change)
+            except Conflict:
+                raise await self._parent_gone(key, parent) from None
+        place.tips = draft.tips
+        place.ids.append(key.id)
+        self.known.keep(key.thread, key.ns, place)
+        return config_for(key)
+
+    async def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
+        """Store what a task wrote. Repeating it changes nothing, but for the special channels."""
+        id_ = id_of(config)
+        if id_ is None:
+            msg = "pending writes belong to a checkpoint: the config names no checkpoint_id"
+            raise BadConfig(msg)
+        key = Key(thread_of(config), namespace_of(config), id_)
+        task, path = text(task, "task_id"), text(path, "task_path")
+        records = tuple(
+            Write(
+                key,
+                task,
+                WRITES_IDX_MAP.get(channel, position),
+                text(channel, "channel"),
+                path,
+                sealed_for(self.serde, value, key, channel),
+            )
+            for position, (channel, value) in enumerate(writes)
+        )
+        if records:
+            await self.backend.apply(Change(key.thread, writes=records))
+
+    def listing(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> "Listing":
+        """The checkpoints that match, newest first, a page at a time."""
+        filter = check_filter(filter)
+        thread = ns = id_ = None
+        if config is not None:
+            thread, id_ = thread_of(config), id_of(config)
+            ns = None if configurable(config).get("checkpoint_ns") is None else namespace_of(config)
+        query = Query(thread, ns, id_, before=before_of(before), where=where(filter))
+        return Listing(self, query, filter, limit_of(limit))
+
+    async def _parent_gone(self, key: Key, parent: str | None) -> HoldfastError:
+        self.known.forget(key.thread)
+        left = await self.backend.find(Query(key.thread, limit=1, heads=True))
+        if left.rows:
+            msg = (
+                f"checkpoint {key.id!r} was not stored: its parent {parent!r} on thread {key.thread!r} was "
+                "pruned or rolled back while the run was under way; start the run again"
+            )
+            return ParentDeleted(msg)
+        msg = (
+            f"checkpoint {key.id!r} was not stored: thread {key.thread!r} was deleted while the run was "
+            "under way; start a new run to begin the thread again"
+        )
+        return ThreadDeleted(msg)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A checkpoint on its way to the store: which values changed, and where each one stands."""
+
+    serde: SerializerProtocol
+    key: Key
+    most_segments: int
+    before: Mapping[str, Tip]
+    salt: bytes = b""
+    tips: dict[str, Tip] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+    leans: dict[str, int] = field(default_factory=dict)
+
+    def change(
+        self, parent: str | None, checkpoint: Checkpoint, metadata: dict[str, Any], *, parent_seen: bool
+    ) -> Change:
+        """All that has to be written, and what it leans on."""
+        values = checkpoint["channel_values"]
+        plain: dict[str, Any] = {}
+        inline: dict[str, bytes] = {}
+        refs: dict[str, Ref | None] = {}
+        for channel, value in values.items():
+            slot = slot_of(text(channel, "channel"))
+            if type(value) in _PLAIN or (type(value) in (str, bytes) and len(value) <= _SHORT):
+                plain[channel] = value
+                refs[slot] = INLINE
+                continue
+            try:
+                placed = self._place(channel, value)
+            except Exception as error:
+                error.add_note(f"while storing channel {channel!r} of {name_of(self.key)}")
+                raise
+            if isinstance(placed, bytes):
+                inline[channel] = placed
+                refs[slot] = INLINE
+            else:
+                refs[slot] = placed
+        for channel in checkpoint["channel_versions"]:
+            refs.setdefault(slot_of(text(channel, "channel")), None)
+        skeleton = sealed_for(self.serde, {**checkpoint, "channel_values": plain}, self.key, "checkpoint")
+        row = Row(
+            key=self.key,
+            parent=parent,
+            refs=refs,
+            meta=sealed_for(self.serde, metadata, self.key, "metadata"),
+            body=ormsgpack.packb([skeleton, inline]),
+            labels=labels(metadata),
+        )
+        return Change(
+            self.key.thread,
+            rows=(row,),
+            segments=tuple(self.segments),
+            parent=Key(self.key.thread, self.key.ns, parent) if parent and parent_seen else None,
+            leans=self.leans,
+        )
+
+    def _place(self, channel: str, value: Any) -> Ref | bytes:
+        """Where a value stands now; its bytes if it is small enough to sit in the row."""
+        shape, content = take_apart(value)
+        tip = self.before.get(channel)
+        marks = None
+        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+            marks = take_marks(self.serde, shape, content, tip.block)
+            if marks == tip.marks:
+                self.leans[tip.log] = tip.seq
+                self.tips[channel] = tip
+                return Ref(tip.log, tip.seq)
+            delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, marks)
+            if delta:
+                self.leans[tip.log] = tip.seq
+                return self._append(channel, delta.data, delta.tip)
+        sealed = seal(self.serde, content)
+        if len(sealed) <= INLINE_LIMIT and content is value:
+            return sealed
+        delta = begin(self.serde, self._new_log(channel), shape, content, sealed, marks)
+        return self._append(channel, delta.data, delta.tip)
+
+    def _append(self, channel: str, data: bytes, tip: Tip) -> Ref:
+        self.segments.append(Segment(tip.log, tip.seq, data))
+        self.tips[channel] = tip
+        return Ref(tip.log, tip.seq)
+
+    def _new_log(self, channel: str) -> str:
+        """A name that no other checkpoint, channel or attempt comes to."""
+        parts = [part.encode() for part in (*self.key, channel)]
+        return log_name(*parts, self.salt)
+
+
+class Page:
+    """What a backend found, as LangGraph knows it."""
+
+    def __init__(self, serde: SerializerProtocol, found: Found) -> None:
+        self._serde = serde
+        self._rows = found.rows
+        logs: dict[str, list[bytes]] = defaultdict(list)
+        for segment in sorted(found.segments):
+            if len(logs[segment.log]) == segment.seq:
+                logs[segment.log].append(segment.data)
+        self._writes: dict[Key, list[Write]] = defaultdict(list)
+        for write in found.writes:
+            self._writes[write.key].append(write)
+        self._reader = Reader(serde, logs, shared=len(found.rows) > 1)
+
+    def tuples(self, place: Place | None = None) -> list[CheckpointTuple]:
+        """A tuple for each row; what its values turn out to be is remembered in `place`."""
+        return [self._tuple(row, place) for row in self._rows]
+
+    def _tuple(self, row: Row, place: Place | None) -> CheckpointTuple:
+        key = row.key
+        skeleton_data, inline = ormsgpack.unpackb(row.body)
+        checkpoint = opened(self._serde, skeleton_data, key, "checkpoint")
+        plain = checkpoint["channel_values"]
+        channels = {channel_of(slot): ref for slot, ref in row.refs.items() if ref}
+        waiting = {channel for channel in channels if channel is not None and channel not in plain}
+        ready = {c: WAITING if c in waiting else plain[c] for c in channels if c is not None}
+        seen = dict(place.tips) if place else {}
+
+        def decode(channel: str) -> Any:
+            if channel in inline:
+                return opened(self._serde, inline[channel], key, channel)
+            ref = channels[channel]
+            assert ref is not None  # noqa: S101 - only channels with a reference wait
+            try:
+                shape, content, live = self._reader.read(*ref)
+                tip = seen.get(channel)
+                if place and place.tips.get(channel) is tip and (tip is None or (tip.log, tip.seq) != ref):
+                    place.tips[channel] = self._reader.tip(*ref, shape, content, live)
+            except Exception as error:
+                raise unreadable(key, channel, error) from error
+            return put_together(shape, content)
+
+        checkpoint["channel_values"] = Values(ready, waiting, decode)
+        return CheckpointTuple(
+            config_for(key),
+            checkpoint,
+            opened(self._serde, row.meta, key, "metadata"),
+            config_for(key._replace(id=row.parent)) if row.parent else None,
+            pending(self._serde, self._writes.get(key, ())),
+        )
+
+
+@dataclass(slots=True)
+class Listing:
+    """A listing under way. Pages grow, so that a short look is cheap and a long one has few trips."""
+
+    engine: Engine
+    query: Query
+    filter: dict[str, Any]
+    left: int | None
+    after: Key | None = None
+    size: int = _PAGE
+    done: bool = False
+
+    async def next(self) -> list[CheckpointTuple]:
+        """The next tuples; none when there are no more."""
+        while not self.done and self.left != 0:
+            page = await (self._sifted() if self._must_sift() else self._direct())
+            if page:
+                if self.left is not None:
+                    self.left -= len(page)
+                return page
+        return []
+
+    def _must_sift(self) -> bool:
+        return bool(self.filter) and len(self.query.where) < len(self.filter)
+
+    async def _direct(self) -> list[CheckpointTuple]:
+        size = self.size if self.left is None else min(self.size, self.left)
+        found = await self._find(size, heads=False)
+        tuples = Page(self.engine.serde, found).tuples()
+        return [found for found in tuples if matches(found.metadata, self.filter)] if self.filter else tuples
+
+    async def _sifted(self) -> list[CheckpointTuple]:
+        """Look at metadata first, and fetch the rest only of what matches."""
+        heads = await self._find(_LARGEST_PAGE, heads=True)
+        serde = self.engine.serde
+        keys = [row.key for row in heads.rows if matches(opened(serde, row.meta, row.key, "metadata"), self.filter)][
+            : self.left
+        ]
+        if not keys:
+            return []
+        found = await self.engine.backend.find(Query(keys=tuple(keys)))
+        return Page(serde, found).tuples()
+
+    async def _find(self, size: int, *, heads: bool) -> Found:
+        query = self.query
+        found = await self.engine.backend.find(
+            Query(
+                query.thread,
+                query.ns,
+                query.id,
+                before=query.before,
+                where=query.where,
+                after=self.after,
+                limit=size,
+                heads=heads,
+            )
+        )
+        self.done = len(found.rows) < size
+        self.size = min(self.size * 4, _LARGEST_PAGE)
+        if found.rows:
+            self.after = found.rows[-1].key
+        return found
+
+
+def log_name(*parts: bytes) -> str:
+    """A short name for a log, from all that tells it from others: 96 bits as text that any store takes."""
+    return urlsafe_b64encode(xxhash.xxh3_128_digest(ormsgpack.packb(parts))[:12]).decode()
+
+
+def pending(serde: SerializerProtocol, writes: Iterable[Write]) -> list[tuple[str, str, Any]]:
+    """Writes as LangGraph takes them, in the order in which a live run would apply them."""
+    ordered = sorted(writes, key=lambda write: writes_sort_key(write.path, write.task, write.idx))
+    return [(w.task, w.channel, opened(serde, w.value, w.key, f"pending write to {w.channel}")) for w in ordered]
+
+
+def sealed_for(serde: SerializerProtocol, value: Any, key: Key, what: str) -> bytes:
+    try:
+        return seal(serde, value)
+    except Exception as error:
+        error.add_note(f"while storing {what!r} of {name_of(key)}")
+        raise
+
+
+def opened(serde: SerializerProtocol, sealed: bytes, key: Key, what: str) -> Any:
+    try:
+        return unseal(serde, sealed)
+    except Exception as error:
+        raise unreadable(key, what, error) from error
+
+
+def unreadable(key: Key, what: str, error: Exception) -> Unreadable:
+    return Unreadable(f"can't read {what!r} of {name_of(key)}: {type(error).__name__}: {error}")
+
+
+def name_of(key: Key) -> str:
+    within = f" in namespace {key.ns!r}" if key.ns else ""
+    return f"checkpoint {key.id!r} on thread {key.thread!r}{within}"

@@ -1,0 +1,270 @@
+"""Values as logs of changes, so that history costs what changed.
+
+Version k of a list is version k-1 plus one splice; of a dict, plus the items that were set or removed;
+anything else is a log of one segment. What a saver last read or wrote of a channel is remembered as a
+`Tip`: where it stands and a digest of each of its elements. The next version is compared with
+these, element by element and by content, so whatever was changed in place is seen. Without a tip,
+or with any surprise, a new log is begun with the whole value, which is always right.
+
+A segment is msgpack: `[shape, value]` to begin a log, `[at, delete, insert]` for a list and
+`[removed, set]` for a dict; `value`, `insert`, `removed` and `set` are sealed by the serializer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import count
+from types import NoneType
+from typing import Any, NamedTuple
+
+import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from holdfast.engine.clone import CantClone, clone
+from holdfast.engine.digest import digest, digest_bytes
+from holdfast.engine.seal import seal, unseal
+
+INLINE_LIMIT = 512
+"""Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
+
+_SLACK = 16_384
+_WASTE = 3
+_BLOCK = 64
+_SMALL = 64
+_NUMBERS = frozenset({int, float, bool, NoneType, complex})
+
+
+class Shape(IntEnum):
+    """How a value is cut into elements."""
+
+    WHOLE = 0
+    LIST = 1
+    DICT = 2
+    SNAPSHOT_LIST = 3
+    SNAPSHOT_DICT = 4
+
+
+_LISTS = (Shape.LIST, Shape.SNAPSHOT_LIST)
+_DICTS = (Shape.DICT, Shape.SNAPSHOT_DICT)
+
+Marks = bytes | list[bytes] | dict[Any, bytes]
+"""Digests: of the value, of each element of a list (or of each block), of each item of a dict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """What is known of a value as it is stored: the end of its log and a digest of each element."""
+
+    log: str
+    seq: int
+    shape: Shape
+    block: int
+    count: int
+    marks: Marks
+    stored: int
+    """Bytes of the whole log."""
+    live: float
+    """Bytes, about, that the value would take if it were written anew."""
+
+    def is_full(self, segments: int) -> bool:
+        """Whether the next change should begin a new log, to keep reading cheap."""
+        return self.seq + 1 >= segments or self.stored > _WASTE * self.live + _SLACK
+
+
+class Delta(NamedTuple):
+    """The next segment of a log, and the tip it leads to."""
+
+    data: bytes
+    tip: Tip
+
+
+def take_apart(value: Any) -> tuple[Shape, Any]:
+    """A value's shape, and what its elements are taken from."""
+    cls = type(value)
+    if cls is list:
+        return Shape.LIST, value
+    if cls is dict:
+        return Shape.DICT, value
+    if cls is _DeltaSnapshot:
+        if type(value.value) is list:
+            return Shape.SNAPSHOT_LIST, value.value
+        if type(value.value) is dict:
+            return Shape.SNAPSHOT_DICT, value.value
+    return Shape.WHOLE, value
+
+
+def put_together(shape: Shape, content: Any) -> Any:
+    """The value that `take_apart` took apart."""
+    return _DeltaSnapshot(content) if shape in (Shape.SNAPSHOT_LIST, Shape.SNAPSHOT_DICT) else content
+
+
+def begin(
+    serde: SerializerProtocol, log: str, shape: Shape, content: Any, sealed: bytes | None, marks: Marks | None
+) -> Delta:
+    """The first segment of a log: the whole value. `sealed` and `marks` if they are known already."""
+    data: bytes = ormsgpack.packb([shape.value, seal(serde, content) if sealed is None else sealed])
+    block = block_of(shape, content)
+    known = take_marks(serde, shape, content, block, sealed) if marks is None else marks
+    return Delta(data, Tip(log, 0, shape, block, _count(shape, content), known, len(data), len(data)))
+
+
+def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> Delta | None:
+    """The segment that leads from a tip to a changed value; None if a new log is the better way."""
+    if tip.shape in _LISTS:
+        change = _splice(serde, tip, content, marks)  # type: ignore[arg-type]
+    elif tip.shape in _DICTS:
+        change = _update(serde, tip, content, marks)  # type: ignore[arg-type]
+    else:
+        return None
+    if change is None:
+        return None
+    data, gone = change
+    live = tip.live * (1 - gone / tip.count if tip.count else 0) + len(data)
+    next_ = Tip(tip.log, tip.seq + 1, tip.shape, tip.block, len(content), marks, tip.stored + len(data), live)
+    return Delta(data, next_)
+
+
+def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
+    old: list[bytes] = tip.marks  # type: ignore[assignment]
+    head = _common(old, marks)
+    # Blocks are counted from the front: behind a change their borders have moved.
+    tail = _common(old[head:][::-1], marks[head:][::-1]) if tip.block == 1 else 0
+    if not head and not tail:
+        return None
+    at = min(head * tip.block, tip.count, len(new))
+    gone = tip.count - at - tail
+    insert = new[at : len(new) - tail]
+    return ormsgpack.packb([at, gone, seal(serde, insert) if insert else b""]), gone
+
+
+def _update(
+    serde: SerializerProtocol, tip: Tip, new: dict[Any, Any], marks: dict[Any, bytes]
+) -> tuple[bytes, int] | None:
+    old: dict[Any, bytes] = tip.marks  # type: ignore[assignment]
+    removed = [key for key in old if key not in marks]
+    changed = {key: new[key] for key, mark in marks.items() if old.get(key) != mark}
+    gone = len(removed) + sum(key in old for key in changed)
+    if gone and gone == len(old):
+        return None
+    # Replayed, the kept keys come first, in their old order, then the new ones.
+    replayed = [key for key in old if key in marks] + [key for key in changed if key not in old]
+    if any(a is not b and (a != b or type(a) is not type(b)) for a, b in zip(replayed, new, strict=True)):
+        return None
+    data = ormsgpack.packb([seal(serde, removed) if removed else b"", seal(serde, changed) if changed else b""])
+    return data, gone
+
+
+def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
+    """How many leading elements are the same."""
+    shorter = min(len(old), len(new))
+    if old[:shorter] == new[:shorter]:
+        return shorter
+    return next(i for i in count() if old[i] != new[i])
+
+
+def block_of(shape: Shape, content: Any) -> int:
+    """How many elements of a list share a digest: one, but many where elements are tiny."""
+    if shape not in _LISTS or not content:
+        return 1
+    first = content[0]
+    tiny = type(first) in _NUMBERS or (type(first) is str and len(first) < _SMALL)
+    return _BLOCK if tiny else 1
+
+
+def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int, sealed: bytes | None = None) -> Marks:
+    """Digest a value, element by element. `sealed` spares serializing one that has no digest."""
+    if shape in _LISTS:
+        elements = content if block == 1 else [content[i : i + block] for i in range(0, len(content), block)]
+        return [digest(element) or _slow(serde, element) for element in elements]
+    if shape in _DICTS:
+        # With its key: 1 and True are one key to a dict, and two to its reader.
+        return {key: digest([key, item]) or _slow(serde, {key: item}) for key, item in content.items()}
+    return digest(content) or (digest_bytes(sealed) if sealed is not None else _slow(serde, content))
+
+
+def _slow(serde: SerializerProtocol, value: Any) -> bytes:
+    # An encrypting serializer gives other bytes each time; what it encrypts does not change.
+    while isinstance(serde, EncryptedSerializer):
+        serde = serde.serde
+    return digest_bytes(seal(serde, value))
+
+
+def _count(shape: Shape, content: Any) -> int:
+    return 1 if shape is Shape.WHOLE else len(content)
+
+
+class Reader:
+    """Reads values out of logs; several values of one page may need the same segments.
+
+    Every value that it returns is new, down to its last list. With `shared`, what was decoded is kept
+    to be copied, because other rows of the page will ask for it again.
+    """
+
+    __slots__ = ("_decoded", "_logs", "_serde", "_shared")
+
+    def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]], *, shared: bool) -> None:
+        self._serde = serde
+        self._logs = logs
+        self._shared = shared
+        self._decoded: dict[tuple[str, int], Any] = {}
+
+    def read(self, log: str, seq: int) -> tuple[Shape, Any, float]:
+        """The value of a log up to a segment: its shape, its content, and its size if written anew."""
+        segments = self._logs.get(log, [])
+        if len(segments) <= seq:
+            msg = f"segment {len(segments)} of log {log} is missing"
+            raise LookupError(msg)
+        first = ormsgpack.unpackb(segments[0])
+        shape = Shape(first[0])
+        content = self._open(log, 0, first[1])
+        live = float(len(segments[0]))
+        replay: Callable[[Any, list[Any], str, int], int] | None = (
+            self._replay_splice if shape in _LISTS else self._replay_update if shape in _DICTS else None
+        )
+        for number in range(1, seq + 1):
+            data = segments[number]
+            size = len(content)
+            gone = replay(content, ormsgpack.unpackb(data), log, number) if replay else 0
+            live += len(data) - (live * gone / size if size else 0)
+        return shape, content, live
+
+    def tip(self, log: str, seq: int, shape: Shape, content: Any, live: float) -> Tip:
+        """The tip that stands for a value just read."""
+        stored = sum(map(len, self._logs[log][: seq + 1]))
+        block = block_of(shape, content)
+        marks = take_marks(self._serde, shape, content, block)
+        return Tip(log, seq, shape, block, _count(shape, content), marks, stored, live)
+
+    def _replay_splice(self, content: list[Any], segment: list[Any], log: str, number: int) -> int:
+        at, gone, insert = segment
+        content[at : at + gone] = self._open(log, number, insert) if insert else ()
+        return int(gone)
+
+    def _replay_update(self, content: dict[Any, Any], segment: list[Any], log: str, number: int) -> int:
+        removed, changed = segment
+        size = len(content)
+        for key in unseal(self._serde, removed) if removed else ():
+            del content[key]
+        gone = size - len(content)
+        if changed:
+            items = self._open(log, number, changed)
+            gone += sum(key in content for key in items)
+            content.update(items)
+        return gone
+
+    def _open(self, log: str, number: int, sealed: bytes) -> Any:
+        if not self._shared:
+            return unseal(self._serde, sealed)
+        place = (log, number)
+        kept = self._decoded.get(place, self)
+        if kept is self:
+            kept = unseal(self._serde, sealed)
+            self._decoded[place] = kept
+        if kept is not CantClone:
+            try:
+                return clone(kept)
+            except CantClone:
+                self._decoded[place] = CantClone
+        return unseal(self._serde, sealed)

@@ -1,0 +1,98 @@
+"""Metadata: merging it, labelling it, filtering by it.
+
+A label is a hash of a key and a scalar value. Backends index labels and nothing else, so no key and no
+value of a filter ever reaches a query as text, and a filter works alike on every store. A label only
+narrows the search down: what is found is compared with the filter itself.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ormsgpack
+import xxhash
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointMetadata, get_checkpoint_metadata
+
+from holdfast.errors import BadConfig
+
+# Nearly every checkpoint has these, with few values or in every row another one: an index on
+# them would be large and would find nothing faster.
+_UNLABELLED = frozenset({"source", "step", "parents", "counters_since_delta_snapshot"})
+_DEPTH = 2
+
+
+def merge(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
+    """A checkpoint's own metadata, and what its config adds. No key is ever dropped."""
+    # LangGraph's own function strips NUL from values; only what it takes from the config is used.
+    added = get_checkpoint_metadata(config, {})
+    return {**metadata, **{key: value for key, value in added.items() if key not in metadata}}
+
+
+def label(path: str, value: Any) -> int:
+    """The label of one scalar; equal numbers have equal labels."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = f"int {value}"
+    elif isinstance(value, str):
+        value = value.encode("utf-8", "surrogatepass")
+    packed = ormsgpack.packb([path.encode("utf-8", "surrogatepass"), value])
+    return xxhash.xxh3_64_intdigest(packed) - (1 << 63)
+
+
+def labels(metadata: Mapping[str, Any]) -> frozenset[int]:
+    """The labels of all scalars that can be searched for by index."""
+    return frozenset(label(path, value) for path, value in _scalars(metadata))
+
+
+def where(filter: Mapping[str, Any]) -> tuple[frozenset[int], ...]:
+    """The labels that a match must have: as much of the filter as an index can answer."""
+    return tuple(frozenset({label(path, value)}) for path, value in _scalars(filter) if path.count(".") < _DEPTH)
+
+
+def check_filter(filter: Any) -> dict[str, Any]:
+    """A filter that is a dict of metadata keys."""
+    if filter is None:
+        return {}
+    if not isinstance(filter, Mapping) or not all(isinstance(key, str) for key in filter):
+        msg = f"filter must be a dict of metadata keys and values, not {type(filter).__name__}"
+        raise BadConfig(msg)
+    return dict(filter)
+
+
+def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
+    """Whether every key of the filter is in the metadata with that value.
+
+    A dict matches if it is contained. `"a.b"` reaches into nested dicts, unless there is such a key.
+    None matches what is missing too.
+    """
+    return all(_equal(_look_up(metadata, key), value) for key, value in filter.items())
+
+
+def _look_up(metadata: Mapping[str, Any], key: str) -> Any:
+    if key in metadata or "." not in key:
+        return metadata.get(key)
+    found: Any = metadata
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _equal(stored: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(stored, Mapping) and all(_equal(stored.get(key), value) for key, value in wanted.items())
+    if isinstance(stored, bool) is not isinstance(wanted, bool):
+        return False
+    if isinstance(wanted, tuple | list) and isinstance(stored, tuple | list):
+        return list(stored) == list(wanted)
+    return bool(stored == wanted)
+
+
+def _scalars(metadata: Mapping[str, Any], prefix: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    for key, value in metadata.items():
+        if not isinstance(key, str) or (not prefix and (key.partition(".")[0] in _UNLABELLED)):
+            continue
+        if isinstance(value, str | int | float):
+            yield prefix + key, value
+        elif isinstance(value, Mapping) and depth > 1:
+            yield from _scalars(value, f"{prefix}{key}.", depth - 1)

@@ -1,0 +1,148 @@
+"""The plain records that pass between the engine and the backends.
+
+Everything in here is immutable and already serialized: a backend stores and returns these and knows
+nothing of LangGraph or of Python objects. A change touches one thread only, so that a store which
+spreads its data over several places can always keep a thread in one of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """The name of a checkpoint. Ids of one thread and namespace sort as time does."""
+
+    thread: str
+    ns: str
+    id: str
+
+
+class Ref(NamedTuple):
+    """Where a value stands: the log that holds its changes, and the last change to read."""
+
+    log: str
+    seq: int
+
+
+INLINE = Ref("", 0)
+"""The reference of a value that is small enough to sit inside its row's body."""
+
+
+def logs_of(refs: Mapping[str, Ref | None]) -> dict[str, int]:
+    """Each log that some references name, with the last segment to read of it."""
+    return {ref.log: ref.seq for ref in refs.values() if ref and ref.log}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One checkpoint.
+
+    `refs` names every channel that has a version: where its value stands, `INLINE`, or None when the
+    checkpoint holds no value for it (an empty channel, or a delta channel between two snapshots).
+    `labels` are hashes of its metadata, for filters; they are stored with the row, never read back.
+    """
+
+    key: Key
+    parent: str | None
+    refs: Mapping[str, Ref | None]
+    meta: bytes
+    body: bytes = b""
+    labels: frozenset[int] = frozenset()
+
+    def logs(self) -> dict[str, int]:
+        """Each log that this row needs, with the highest number that it needs of it."""
+        return logs_of(self.refs)
+
+
+class Segment(NamedTuple):
+    """One change to one value. Never altered; a log is its segments from 0 on, in order."""
+
+    log: str
+    seq: int
+    data: bytes
+
+
+class Write(NamedTuple):
+    """One pending write of a task. `idx` 0 and up: the first stands; below 0: the last stands."""
+
+    key: Key
+    task: str
+    idx: int
+    channel: str
+    path: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which rows to find; the newest id comes first, equal ids by thread and namespace.
+
+    `where` asks for at least one label of each of its sets. `after` continues behind a row that was
+    returned before. `heads` leaves out bodies, segments and writes.
+    """
+
+    thread: str | None = None
+    ns: str | None = None
+    id: str | None = None
+    keys: tuple[Key, ...] = ()
+    before: str | None = None
+    upto: str | None = None
+    where: tuple[frozenset[int], ...] = ()
+    after: Key | None = None
+    limit: int | None = None
+    heads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a backend read at one moment: rows, and what they need, each segment once.
+
+    `revisions` has the revision of each thread that a row was found in.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    revisions: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A batch of changes to one thread, and what must hold for it to be made.
+
+    `parent` is a row, `leans` are segments, that must exist; the number of each new segment must be
+    free; `revision` must be the thread's. Where one does not hold, nothing is changed and
+    `Conflict` says which.
+
+    `relinks` gives rows that exist other references, and changes nothing else of them. `drop_rows`
+    takes the rows' pending writes along. `trim` keeps, of all segments of the thread,
+    only those that it covers (log -> last number); writes older than `sweep` that no row owns go too.
+    """
+
+    thread: str
+    rows: tuple[Row, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    writes: tuple[Write, ...] = ()
+    relinks: Mapping[Key, Mapping[str, Ref | None]] = field(default_factory=dict)
+    drop_rows: tuple[Key, ...] = ()
+    trim: Mapping[str, int] | None = None
+    sweep: str = ""
+    parent: Key | None = None
+    leans: Mapping[str, int] = field(default_factory=dict)
+    revision: int | None = None
+
+
+class ThreadInfo(NamedTuple):
+    """A thread as a listing shows it."""
+
+    thread: str
+    checkpoints: int
+    latest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a store can take. `segments`: how long a log may grow before the next one is begun."""
+
+    segments: int = 1024

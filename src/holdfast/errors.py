@@ -1,0 +1,57 @@
+"""Every error that holdfast raises by itself.
+
+A message says what failed, on what, and what to do about it. Passwords never appear in one.
+"""
+
+from typing import Literal
+
+
+class HoldfastError(Exception):
+    """The base of all errors in here."""
+
+
+class BadURL(HoldfastError, ValueError):
+    """A store's URL can't be understood."""
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """A store's driver is not installed."""
+
+    def __init__(self, what: str, driver: str, extra: str) -> None:
+        super().__init__(f"{what} needs {driver}: pip install 'holdfast[{extra}]'")
+
+
+class BadConfig(HoldfastError, ValueError):
+    """A config, an id, a limit or a filter that was handed in can't be used."""
+
+
+class Closed(HoldfastError):
+    """The saver was closed before this call."""
+
+
+class StoreError(HoldfastError):
+    """The store refused or failed an operation; the driver's own error is the cause."""
+
+
+class SchemaTooNew(StoreError):
+    """The store was set up by a newer holdfast than this one."""
+
+
+class ThreadDeleted(HoldfastError):
+    """A checkpoint was put on a thread that has been deleted since this saver last saw it."""
+
+
+class ParentDeleted(ThreadDeleted):
+    """A checkpoint was put on a parent that has been pruned or rolled back in the meantime."""
+
+
+class Unreadable(HoldfastError):
+    """A stored value can't be decoded; its bytes are left as they are."""
+
+
+class Conflict(HoldfastError):
+    """What a change leaned on no longer holds. Backends raise it, the engine answers it."""
+
+    def __init__(self, what: Literal["parent", "segment", "revision"]) -> None:
+        super().__init__(f"the {what} that this change leans on is no longer as it was")
+        self.what = what

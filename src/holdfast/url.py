@@ -1,0 +1,121 @@
+"""From a URL, or a client that is already open, to a store.
+
+The scheme picks the backend; its module and its driver are imported only then. Another package adds
+a scheme by an entry point in the group `holdfast.backends`: its name is the scheme, its value a
+function from `URL` to `Store`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.errors import BadURL, MissingExtra
+
+if TYPE_CHECKING:
+    from holdfast.backends import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Where a built-in backend lives, and what it needs to be installed."""
+
+    module: str
+    opener: str
+    driver: str = ""
+    extra: str = ""
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    "memory": Scheme("holdfast.backends.memory", "open_memory"),
+    "sqlite": Scheme("holdfast.backends.sql.sqlite", "open_sqlite"),
+}
+
+CLIENTS: Mapping[str, Scheme] = {
+    "sqlite3": Scheme("holdfast.backends.sql.sqlite", "use_connection"),
+}
+"""Clients that can be handed in, by the package that their class comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class URL:
+    """A store's address, taken apart. Its repr hides the password."""
+
+    scheme: str
+    host: str = ""
+    port: int | None = None
+    user: str = ""
+    password: str = field(default="", repr=False)
+    path: str = ""
+    namespace: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, *, namespace: str | None = None) -> "URL":
+        """Take a URL apart; `?namespace=` is a part of every one."""
+        scheme, separator, _ = text.partition("://")
+        if not separator:
+            known = "sqlite:///agent.db or memory://"
+            msg = f"not a store's URL (no scheme): expected something like {known}"
+            raise BadURL(msg)
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        except ValueError as error:
+            msg = f"can't read the {scheme}:// URL: {error}"
+            raise BadURL(msg) from None
+        given = options.pop("namespace", None)
+        if namespace is not None and given not in (None, namespace):
+            msg = f"the URL says namespace={given!r}, the argument says {namespace!r}: give one of them"
+            raise BadURL(msg)
+        return cls(
+            scheme=scheme.lower(),
+            host=unquote(parts.hostname or ""),
+            port=port,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            path=unquote(parts.path),
+            namespace=namespace if namespace is not None else given or "",
+            options=options,
+        )
+
+    def refuse_options(self, *, known: Iterable[str] = ()) -> None:
+        """Raise for an option that the backend does not know: a typo must not pass unseen."""
+        if unknown := sorted(self.options.keys() - set(known)):
+            accepted = ", ".join(["namespace", *sorted(known)])
+            msg = f"{self.scheme}:// has no option {', '.join(map(repr, unknown))}; it knows {accepted}"
+            raise BadURL(msg)
+
+
+def open_store(source: object, *, namespace: str | None = None) -> "Store":
+    """Open a URL, or wrap a client that is already open and stays its owner's to close."""
+    if isinstance(source, str):
+        url = URL.parse(source, namespace=namespace)
+        return _opener(url.scheme)(url)  # type: ignore[no-any-return]
+    package = type(source).__module__.partition(".")[0]
+    known = CLIENTS.get(package)
+    if known is None:
+        accepted = ", ".join(sorted(CLIENTS))
+        msg = f"expected a URL or a client of {accepted}, not {type(source).__name__}"
+        raise BadURL(msg)
+    use = getattr(import_module(known.module), known.opener)
+    return use(source, namespace=namespace or "")  # type: ignore[no-any-return]
+
+
+def _opener(scheme: str) -> Any:
+    known = SCHEMES.get(scheme)
+    if known is None:
+        for plugin in entry_points(group="holdfast.backends", name=scheme):
+            return plugin.load()
+        msg = f"no store is known as {scheme}://; known are {', '.join(f'{s}://' for s in sorted(SCHEMES))}"
+        raise BadURL(msg)
+    try:
+        module = import_module(known.module)
+    except ImportError as error:
+        if known.driver and (error.name or "").partition(".")[0] == known.driver:
+            raise MissingExtra(f"{scheme}://", known.driver, known.extra) from error
+        raise
+    return getattr(module, known.opener)
