@@ -27,7 +27,7 @@ from holdfast.url import open_store
 _PAGE = 1000
 
 
-class Saver(BaseCheckpointSaver[int | str]):
+class Saver(BaseCheckpointSaver[Any]):
     """Keeps a graph's checkpoints in a store.
 
     `source` is a URL, or a client that is already open (which is then never closed). One saver serves
@@ -168,7 +168,7 @@ class Saver(BaseCheckpointSaver[int | str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: ChannelVersions,  # noqa: ARG002 - values are compared by content
     ) -> RunnableConfig:
         """Store a checkpoint: durable, visible and whole when this returns, or not at all."""
         return run(self._blocking().put(config, checkpoint, metadata))
@@ -178,7 +178,7 @@ class Saver(BaseCheckpointSaver[int | str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: ChannelVersions,  # noqa: ARG002 - values are compared by content
     ) -> RunnableConfig:
         """Store a checkpoint: durable, visible and whole when this returns, or not at all."""
         return await (await self._asyncio()).put(config, checkpoint, metadata)
@@ -229,7 +229,7 @@ class Saver(BaseCheckpointSaver[int | str]):
         """Keep the newest checkpoint of each namespace; `"delete"` or `"delete_all"` keeps nothing."""
         await retention.prune(await self._asyncio(), thread_ids, strategy)
 
-    def get_next_version(self, current: int | str | None, channel: None) -> int | str:
+    def get_next_version(self, current: Any, channel: None = None) -> Any:  # noqa: ARG002 - LangGraph's
         """Whole numbers; threads that began with another saver's text versions go on with those."""
         if current is None:
             return 1

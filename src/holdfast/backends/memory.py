@@ -91,40 +91,9 @@ class MemoryBackend:
         """Check everything first, then change the dicts."""
         with self._lock:
             thread = self._threads.get(change.thread) or Thread()
-            if change.revision not in (None, thread.revision):
-                raise Conflict("revision")
-            if change.parent and change.parent not in thread.rows:
-                raise Conflict("parent")
-            if any(seq not in thread.logs.get(log, ()) for log, seq in change.leans.items()):
-                raise Conflict("segment")
-            if any(segment.seq in thread.logs.get(segment.log, ()) for segment in change.segments):
-                raise Conflict("segment")
+            _check(thread, change)
             self._threads[change.thread] = thread
-            for segment in change.segments:
-                thread.logs.setdefault(segment.log, {})[segment.seq] = segment.data
-            for write in change.writes:
-                stored = thread.writes.setdefault(write.key, {})
-                place = (write.task, write.idx)
-                stored[place] = write if write.idx < 0 else stored.get(place, write)
-            for row in change.rows:
-                thread.rows[row.key] = row
-            for key, refs in change.relinks.items():
-                if key in thread.rows:
-                    thread.rows[key] = replace(thread.rows[key], refs=refs)
-            for key in change.drop_rows:
-                thread.rows.pop(key, None)
-                thread.writes.pop(key, None)
-            if change.trim is not None:
-                thread.logs = {
-                    log: kept
-                    for log, last in change.trim.items()
-                    if (kept := {seq: data for seq, data in thread.logs.get(log, {}).items() if seq <= last})
-                }
-                orphans = [k for k in thread.writes if k not in thread.rows and k.id < change.sweep]
-                for key in orphans:
-                    del thread.writes[key]
-            if change.rows or change.relinks or change.drop_rows or change.trim is not None:
-                thread.revision += 1
+            _make(thread, change)
 
     async def drop(self, threads: Sequence[str], /) -> None:
         """Forget the threads."""
@@ -154,6 +123,46 @@ class MemoryBackend:
     def _read(self, thread: str, log: str, last: int) -> list[Segment]:
         stored = self._threads[thread].logs.get(log, {}) if thread in self._threads else {}
         return [Segment(log, seq, stored[seq]) for seq in range(last + 1) if seq in stored]
+
+
+def _check(thread: Thread, change: Change) -> None:
+    """Raise `Conflict` unless all that the change leans on holds."""
+    if change.revision not in (None, thread.revision):
+        raise Conflict("revision")
+    if change.parent and change.parent not in thread.rows:
+        raise Conflict("parent")
+    leans_hold = all(seq in thread.logs.get(log, ()) for log, seq in change.leans.items())
+    if not leans_hold or any(seq in thread.logs.get(log, ()) for log, seq, _ in change.segments):
+        raise Conflict("segment")
+
+
+def _make(thread: Thread, change: Change) -> None:
+    for log, seq, data in change.segments:
+        thread.logs.setdefault(log, {})[seq] = data
+    for write in change.writes:
+        stored = thread.writes.setdefault(write.key, {})
+        place = (write.task, write.idx)
+        stored[place] = write if write.idx < 0 else stored.get(place, write)
+    thread.rows.update((row.key, row) for row in change.rows)
+    for key in change.relinks.keys() & thread.rows.keys():
+        thread.rows[key] = replace(thread.rows[key], refs=change.relinks[key])
+    for key in change.drop_rows:
+        thread.rows.pop(key, None)
+        thread.writes.pop(key, None)
+    if change.trim is not None:
+        _trim(thread, change.trim, change.sweep)
+    if change.rows or change.relinks or change.drop_rows or change.trim is not None:
+        thread.revision += 1
+
+
+def _trim(thread: Thread, keep: Mapping[str, int], sweep: str) -> None:
+    thread.logs = {
+        log: {seq: data for seq, data in segments.items() if seq <= keep[log]}
+        for log, segments in thread.logs.items()
+        if log in keep
+    }
+    for key in [key for key in thread.writes if key not in thread.rows and key.id < sweep]:
+        del thread.writes[key]
 
 
 def _matches(row: Row, query: Query) -> bool:

@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage
 ATOMS = frozenset({str, int, float, bool, NoneType, bytes, complex})
 
 
-class CantClone(Exception):  # noqa: N818 - a signal between two functions, not an error
+class CantClone(Exception):
     """The value has a type whose copies we can't vouch for: decode it again."""
 
 
@@ -34,7 +34,11 @@ def _list(value: list[Any]) -> list[Any]:
 
 
 def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    return {key: item if type(item) in ATOMS else clone(item) for key, item in value.items()}
+    copy = value.copy()
+    for key, item in value.items():
+        if type(item) not in ATOMS:
+            copy[key] = clone(item)
+    return copy
 
 
 def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -43,12 +47,11 @@ def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _model(value: Any) -> Any:
     if value.__pydantic_private__ is not None:
-        raise CantClone
-    cls = type(value)
-    copy = cls.__new__(cls)
+        raise CantClone(type(value))
+    copy: Any = object.__new__(type(value))
     set_ = object.__setattr__
     set_(copy, "__dict__", _dict(value.__dict__))
-    set_(copy, "__pydantic_fields_set__", set(value.__pydantic_fields_set__))
+    set_(copy, "__pydantic_fields_set__", value.__pydantic_fields_set__.copy())
     extra = value.__pydantic_extra__
     set_(copy, "__pydantic_extra__", extra if extra is None else _dict(extra))
     set_(copy, "__pydantic_private__", None)
@@ -56,7 +59,7 @@ def _model(value: Any) -> Any:
 
 
 def _refuse(value: Any) -> Any:
-    raise CantClone
+    raise CantClone(type(value))
 
 
 def _copier(cls: type) -> Callable[[Any], Any]:

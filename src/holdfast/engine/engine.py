@@ -228,7 +228,7 @@ class Draft:
         sealed = seal(self.serde, content)
         if len(sealed) <= INLINE_LIMIT and content is value:
             return sealed
-        delta = begin(self.serde, self._new_log(channel), shape, content, sealed, marks)
+        delta = begin(self.serde, self._new_log(channel), shape, content, sealed=sealed, marks=marks)
         return self._append(channel, delta.data, delta.tip)
 
     def _append(self, channel: str, data: bytes, tip: Tip) -> Ref:
@@ -371,6 +371,7 @@ def pending(serde: SerializerProtocol, writes: Iterable[Write]) -> list[tuple[st
 
 
 def sealed_for(serde: SerializerProtocol, value: Any, key: Key, what: str) -> bytes:
+    """Seal a value; an error says which one it was."""
     try:
         return seal(serde, value)
     except Exception as error:
@@ -379,6 +380,7 @@ def sealed_for(serde: SerializerProtocol, value: Any, key: Key, what: str) -> by
 
 
 def opened(serde: SerializerProtocol, sealed: bytes, key: Key, what: str) -> Any:
+    """Open a sealed value; an error says which one it was."""
     try:
         return unseal(serde, sealed)
     except Exception as error:
@@ -386,9 +388,11 @@ def opened(serde: SerializerProtocol, sealed: bytes, key: Key, what: str) -> Any
 
 
 def unreadable(key: Key, what: str, error: Exception) -> Unreadable:
+    """The error for a value that can't be decoded."""
     return Unreadable(f"can't read {what!r} of {name_of(key)}: {type(error).__name__}: {error}")
 
 
 def name_of(key: Key) -> str:
+    """A checkpoint as an error names it."""
     within = f" in namespace {key.ns!r}" if key.ns else ""
     return f"checkpoint {key.id!r} on thread {key.thread!r}{within}"

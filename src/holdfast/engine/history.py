@@ -81,59 +81,65 @@ class Lineage:
         return found
 
 
+@dataclass(slots=True)
+class _Trail:
+    """A channel's way back from a row: the ancestors whose writes count, and what it ends at."""
+
+    ids: list[str] = field(default_factory=list)
+    seed: Ref | None = None
+    settled: Ref | None = None
+    inline: Key | None = None
+
+
+def _follow(row: Row, ancestors: Iterable[Row], channel: str) -> _Trail:
+    trail = _Trail()
+    for passed in [row, *ancestors]:
+        if passed is not row:
+            trail.ids.append(passed.key.id)
+            ref = passed.refs.get(slot_of(channel))
+            if ref == INLINE:
+                trail.inline = passed.key
+                break
+            if ref:
+                trail.seed = ref
+                break
+        if writes_slot(channel) in passed.refs:
+            trail.settled = passed.refs[writes_slot(channel)]
+            trail.seed = passed.refs.get(seed_slot(channel))
+            break
+    return trail
+
+
 async def trace(
     engine: Engine, lineage: Lineage, targets: Sequence[tuple[Row, Sequence[str]]]
 ) -> tuple[dict[tuple[str, str], History], dict[str, list[bytes]]]:
     """The history of some channels at some rows of one namespace, and the logs of their seeds."""
-    histories: dict[tuple[str, str], History] = {}
-    chains: dict[tuple[str, str], list[str]] = {}
-    settled: dict[tuple[str, str], Row] = {}
-    inline: dict[tuple[str, str], Key] = {}
+    trails: dict[tuple[str, str], _Trail] = {}
     for row, channels in targets:
-        lines = await lineage.ancestors(row)
-        for channel in channels:
-            where = (row.key.id, channel)
-            history = histories[where] = History()
-            chain = chains[where] = []
-            for ancestor in [row, *lines]:
-                if ancestor is not row:
-                    chain.append(ancestor.key.id)
-                    ref = ancestor.refs.get(slot_of(channel))
-                    if ref == INLINE:
-                        inline[where] = ancestor.key
-                        break
-                    if ref:
-                        history.seed = ref
-                        break
-                if writes_slot(channel) in ancestor.refs:
-                    settled[where] = ancestor
-                    history.seed = ancestor.refs.get(seed_slot(channel))
-                    break
-    refs = [history.seed for history in histories.values() if isinstance(history.seed, Ref)]
-    refs += [ref for (_, channel), row in settled.items() if (ref := row.refs[writes_slot(channel)])]
+        ancestors = await lineage.ancestors(row)
+        trails |= {(row.key.id, channel): _follow(row, ancestors, channel) for channel in channels}
     needed: dict[str, int] = {}
-    for log, seq in refs:
-        needed[log] = max(seq, needed.get(log, 0))
-    ids = sorted({id_ for chain in chains.values() for id_ in chain})
+    for trail in trails.values():
+        for log, seq in filter(None, (trail.seed, trail.settled)):
+            needed[log] = max(seq, needed.get(log, 0))
+    ids = sorted({id_ for trail in trails.values() for id_ in trail.ids})
     logs: dict[str, list[bytes]] = defaultdict(list)
     writes: dict[tuple[str, str], list[Write]] = defaultdict(list)
-    if targets and (needed or ids):
+    if needed or ids:
         thread, ns, _ = targets[0][0].key
-        found = await engine.backend.fetch(thread, ns, needed, ids, {channel for _, channel in chains})
+        found = await engine.backend.fetch(thread, ns, needed, ids, {channel for _, channel in trails})
         for segment in sorted(found.segments):
             logs[segment.log].append(segment.data)
-        for write in found.writes:
+        for write in sorted(found.writes, key=lambda write: writes_sort_key(write.path, write.task, write.idx)):
             writes[write.key.id, write.channel].append(write)
-    if inline:
-        await _read_inline(engine, inline, histories)
-    for (id_, channel), history in histories.items():
-        if row := settled.get((id_, channel)):
-            ref = row.refs[writes_slot(channel)]
-            history.writes = [(t, v) for t, v in ormsgpack.unpackb(logs[ref.log][0])] if ref else []
-        for ancestor_id in reversed(chains[id_, channel]):
-            own = writes.get((ancestor_id, channel), [])
-            own.sort(key=lambda write: writes_sort_key(write.path, write.task, write.idx))
-            history.writes += [(write.task, write.value) for write in own]
+    histories: dict[tuple[str, str], History] = {}
+    for (id_, channel), trail in trails.items():
+        history = histories[id_, channel] = History(trail.seed)
+        if trail.settled:
+            history.writes += ormsgpack.unpackb(logs[trail.settled.log][0])
+        for passed in reversed(trail.ids):
+            history.writes += [(write.task, write.value) for write in writes.get((passed, channel), ())]
+    await _read_inline(engine, {where: trail.inline for where, trail in trails.items() if trail.inline}, histories)
     return histories, logs
 
 
@@ -141,6 +147,8 @@ async def _read_inline(
     engine: Engine, inline: Mapping[tuple[str, str], Key], histories: Mapping[tuple[str, str], History]
 ) -> None:
     """Seeds that are small enough to sit in their row's body."""
+    if not inline:
+        return
     found = await engine.backend.find(Query(keys=tuple(dict.fromkeys(inline.values()))))
     bodies = {row.key: ormsgpack.unpackb(row.body) for row in found.rows}
     for (id_, channel), key in inline.items():

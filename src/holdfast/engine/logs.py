@@ -10,7 +10,7 @@ A segment is msgpack: `[shape, value]` to begin a log, `[at, delete, insert]` fo
 `[removed, set]` for a dict; `value`, `insert`, `removed` and `set` are sealed by the serializer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
@@ -101,10 +101,10 @@ def put_together(shape: Shape, content: Any) -> Any:
 
 
 def begin(
-    serde: SerializerProtocol, log: str, shape: Shape, content: Any, sealed: bytes | None, marks: Marks | None
+    serde: SerializerProtocol, log: str, shape: Shape, content: Any, *, sealed: bytes, marks: Marks | None = None
 ) -> Delta:
-    """The first segment of a log: the whole value. `sealed` and `marks` if they are known already."""
-    data: bytes = ormsgpack.packb([shape.value, seal(serde, content) if sealed is None else sealed])
+    """The first segment of a log: the whole value, sealed; `marks` if they are taken already."""
+    data: bytes = ormsgpack.packb([shape.value, sealed])
     block = block_of(shape, content)
     known = take_marks(serde, shape, content, block, sealed) if marks is None else marks
     return Delta(data, Tip(log, 0, shape, block, _count(shape, content), known, len(data), len(data)))
@@ -199,36 +199,30 @@ class Reader:
     """Reads values out of logs; several values of one page may need the same segments.
 
     Every value that it returns is new, down to its last list. With `shared`, what was decoded is kept
-    to be copied, because other rows of the page will ask for it again.
+    as a pattern to be copied, because other rows of the page will ask for it again.
     """
 
-    __slots__ = ("_decoded", "_logs", "_serde", "_shared")
+    __slots__ = ("_logs", "_patterns", "_serde", "_shared")
 
     def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]], *, shared: bool) -> None:
         self._serde = serde
         self._logs = logs
         self._shared = shared
-        self._decoded: dict[tuple[str, int], Any] = {}
+        self._patterns: dict[str, list[Any] | None] = {}
 
     def read(self, log: str, seq: int) -> tuple[Shape, Any, float]:
         """The value of a log up to a segment: its shape, its content, and its size if written anew."""
-        segments = self._logs.get(log, [])
-        if len(segments) <= seq:
-            msg = f"segment {len(segments)} of log {log} is missing"
+        if len(self._logs.get(log, ())) <= seq:
+            msg = f"segment {len(self._logs.get(log, ()))} of log {log} is missing"
             raise LookupError(msg)
-        first = ormsgpack.unpackb(segments[0])
-        shape = Shape(first[0])
-        content = self._open(log, 0, first[1])
-        live = float(len(segments[0]))
-        replay: Callable[[Any, list[Any], str, int], int] | None = (
-            self._replay_splice if shape in _LISTS else self._replay_update if shape in _DICTS else None
-        )
-        for number in range(1, seq + 1):
-            data = segments[number]
-            size = len(content)
-            gone = replay(content, ormsgpack.unpackb(data), log, number) if replay else 0
-            live += len(data) - (live * gone / size if size else 0)
-        return shape, content, live
+        if self._shared and (pattern := self._patterns.setdefault(log, [])) is not None:
+            pattern += [self._decode(log, number) for number in range(len(pattern), seq + 1)]
+            shape, content, live = self._replay(log, pattern, seq)
+            try:
+                return shape, clone(content), live
+            except CantClone:
+                self._patterns[log] = None
+        return self._replay(log, [self._decode(log, number) for number in range(seq + 1)], seq)
 
     def tip(self, log: str, seq: int, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
@@ -237,34 +231,38 @@ class Reader:
         marks = take_marks(self._serde, shape, content, block)
         return Tip(log, seq, shape, block, _count(shape, content), marks, stored, live)
 
-    def _replay_splice(self, content: list[Any], segment: list[Any], log: str, number: int) -> int:
-        at, gone, insert = segment
-        content[at : at + gone] = self._open(log, number, insert) if insert else ()
-        return int(gone)
+    def _decode(self, log: str, number: int) -> list[Any]:
+        """A segment with its sealed parts opened: a number stays, bytes become what they stand for."""
+        parts = ormsgpack.unpackb(self._logs[log][number])
+        return [unseal(self._serde, part) if part and type(part) is bytes else part for part in parts]
 
-    def _replay_update(self, content: dict[Any, Any], segment: list[Any], log: str, number: int) -> int:
-        removed, changed = segment
-        size = len(content)
-        for key in unseal(self._serde, removed) if removed else ():
-            del content[key]
-        gone = size - len(content)
-        if changed:
-            items = self._open(log, number, changed)
-            gone += sum(key in content for key in items)
-            content.update(items)
-        return gone
+    def _replay(self, log: str, changes: list[list[Any]], seq: int) -> tuple[Shape, Any, float]:
+        shape, content = Shape(changes[0][0]), changes[0][1]
+        live = float(len(self._logs[log][0]))
+        if not seq:
+            return shape, content, live
+        # A pattern's own list must stay as it is.
+        content = content.copy()
+        step = _apply_splice if shape in _LISTS else _apply_update
+        for number in range(1, seq + 1):
+            size = len(content)
+            gone = step(content, changes[number])
+            live += len(self._logs[log][number]) - (live * gone / size if gone else 0)
+        return shape, content, live
 
-    def _open(self, log: str, number: int, sealed: bytes) -> Any:
-        if not self._shared:
-            return unseal(self._serde, sealed)
-        place = (log, number)
-        kept = self._decoded.get(place, self)
-        if kept is self:
-            kept = unseal(self._serde, sealed)
-            self._decoded[place] = kept
-        if kept is not CantClone:
-            try:
-                return clone(kept)
-            except CantClone:
-                self._decoded[place] = CantClone
-        return unseal(self._serde, sealed)
+
+def _apply_splice(content: list[Any], change: list[Any]) -> int:
+    at, gone, insert = change
+    content[at : at + gone] = insert
+    return int(gone)
+
+
+def _apply_update(content: dict[Any, Any], change: list[Any]) -> int:
+    removed, changed = change
+    for key in removed:
+        del content[key]
+    gone = len(removed)
+    if changed:
+        gone += sum(key in content for key in changed)
+        content.update(changed)
+    return gone

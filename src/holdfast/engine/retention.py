@@ -63,7 +63,8 @@ async def delete_for_runs(engine: Engine, runs: Sequence[str]) -> None:
     def is_of_runs(row: Row) -> bool:
         return opened(engine.serde, row.meta, row.key, "metadata").get("run_id") in wanted
 
-    after, threads = None, set()
+    threads: set[str] = set()
+    after = None
     while True:
         found = await engine.backend.find(Query(where=index, after=after, limit=_PAGE, heads=True))
         threads.update(row.key.thread for row in found.rows)

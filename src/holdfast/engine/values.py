@@ -51,7 +51,7 @@ class Values(dict[str, Any]):
         return value
 
     def get(self, channel: str, default: Any = None) -> Any:
-        return self[channel] if channel in self else default
+        return self[channel] if channel in self else default  # noqa: SIM401 - get is this method
 
     def __setitem__(self, channel: str, value: Any) -> None:
         super().__setitem__(channel, value)
@@ -103,7 +103,7 @@ class Values(dict[str, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __or__(self, other: Any) -> Any:
         return self.copy() | other

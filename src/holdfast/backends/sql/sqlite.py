@@ -28,6 +28,7 @@ from typing import Any
 from holdfast.backends import Store
 from holdfast.backends.sql.family import SqlBackend, Statement
 from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
+from holdfast.run import run
 from holdfast.url import URL
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
@@ -145,7 +146,7 @@ class BlockingWire:
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         connection = self._writing()
-        if connection.in_transaction:
+        if _is_busy(connection):
             msg = "the connection that was handed in is inside a transaction: commit or roll back first"
             raise StoreError(msg)
         connection.execute("BEGIN IMMEDIATE")
@@ -155,14 +156,14 @@ class BlockingWire:
                 try:
                     _run(connection, job.program)
                 except (Conflict, sqlite3.Error, OverflowError) as error:
-                    if not connection.in_transaction:  # SQLite itself gave up all of it: disk full, I/O error
+                    if not _is_busy(connection):  # SQLite itself gave up all of it: disk full, I/O error
                         raise
                     connection.execute("ROLLBACK TO job")
                     job.error = self._explain(error) if isinstance(error, sqlite3.Error) else error
                 connection.execute("RELEASE job")
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
+            if _is_busy(connection):
                 connection.execute("ROLLBACK")
             raise
 
@@ -233,7 +234,7 @@ class BlockingWire:
                 connection.execute("INSERT INTO holdfast_schema (version) VALUES (?)", (number,))
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
+            if _is_busy(connection):
                 connection.execute("ROLLBACK")
             raise
 
@@ -266,13 +267,11 @@ class AsyncioWire:
 
     async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
         """As the blocking wire does, in a thread."""
-        await self._hop(self._writer, lambda: _finished(self._blocking.setup(migrations)))
+        await self._hop(self._writer, lambda: run(self._blocking.setup(migrations)))
 
     async def read(self, sql: str, params: Sequence[Any], /) -> list[tuple[Any, ...]]:
         """As the blocking wire does, in a thread."""
-        rows: list[tuple[Any, ...]] = await self._hop(
-            self._readers, lambda: _finished(self._blocking.read(sql, params))
-        )
+        rows: list[tuple[Any, ...]] = await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
         return rows
 
     async def write(self, program: Sequence[Statement], /) -> None:
@@ -312,6 +311,11 @@ class AsyncioWire:
             self._reset()
 
 
+def _is_busy(connection: sqlite3.Connection) -> bool:
+    """Whether a transaction is open; a function, because it changes behind a type checker's back."""
+    return connection.in_transaction
+
+
 def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
     for statement in program:
         if statement.expect is not None:
@@ -348,12 +352,6 @@ def _resolve(jobs: Sequence[Job]) -> None:
                 job.future.set_exception(job.error)
             else:
                 job.future.set_result(None)
-
-
-def _finished(coroutine: Any) -> Any:
-    from holdfast.run import run
-
-    return run(coroutine)
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -1,0 +1,178 @@
+"""Every statement of the SQL family, and the migrations that make its tables.
+
+The first column of what a read returns says what the rest is: 0 a row, 1 a segment, 2 a write. Braces
+stand for conditions and for lists of placeholders, which are made of constants alone.
+"""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE holdfast_threads (
+            t        INTEGER PRIMARY KEY AUTOINCREMENT,
+            app      TEXT NOT NULL,
+            thread   TEXT NOT NULL,
+            revision INTEGER NOT NULL,
+            UNIQUE (app, thread)
+        )
+        """,
+        """
+        CREATE TABLE holdfast_rows (
+            n      INTEGER PRIMARY KEY AUTOINCREMENT,
+            t      INTEGER NOT NULL,
+            app    TEXT NOT NULL,
+            ns     TEXT NOT NULL,
+            id     TEXT NOT NULL,
+            parent TEXT,
+            refs   TEXT NOT NULL,
+            logs   TEXT NOT NULL,
+            meta   BLOB NOT NULL,
+            body   BLOB NOT NULL,
+            UNIQUE (t, ns, id)
+        )
+        """,
+        "CREATE INDEX holdfast_rows_by_id ON holdfast_rows (app, id)",
+        """
+        CREATE TABLE holdfast_labels (
+            n     INTEGER NOT NULL,
+            label INTEGER NOT NULL,
+            app   TEXT NOT NULL,
+            PRIMARY KEY (n, label)
+        ) WITHOUT ROWID
+        """,
+        "CREATE INDEX holdfast_labels_by_label ON holdfast_labels (app, label)",
+        """
+        CREATE TABLE holdfast_segments (
+            t    INTEGER NOT NULL,
+            log  TEXT NOT NULL,
+            seq  INTEGER NOT NULL,
+            data BLOB NOT NULL,
+            PRIMARY KEY (t, log, seq)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE holdfast_writes (
+            t       INTEGER NOT NULL,
+            ns      TEXT NOT NULL,
+            id      TEXT NOT NULL,
+            task    TEXT NOT NULL,
+            idx     INTEGER NOT NULL,
+            channel TEXT NOT NULL,
+            path    TEXT NOT NULL,
+            value   BLOB NOT NULL,
+            PRIMARY KEY (t, ns, id, task, idx)
+        ) WITHOUT ROWID
+        """,
+    ),
+)
+
+T = "(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?)"
+
+HEADS = """
+SELECT 0, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.meta
+FROM holdfast_rows r JOIN holdfast_threads threads ON threads.t = r.t
+WHERE {conditions}
+ORDER BY {order}
+LIMIT ?
+"""
+
+FULL = """
+WITH hit AS MATERIALIZED (
+    SELECT r.t, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.meta, r.body
+    FROM holdfast_rows r JOIN holdfast_threads threads ON threads.t = r.t
+    WHERE {conditions}
+    ORDER BY {order}
+    LIMIT ?
+),
+needed AS MATERIALIZED (
+    SELECT hit.t, logs.key AS log, max(logs.value) AS seq
+    FROM hit, json_each(hit.logs) logs
+    GROUP BY hit.t, logs.key
+)
+SELECT 0, thread, revision, ns, id, parent, refs, logs, meta, body FROM hit
+UNION ALL
+SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL, NULL
+FROM needed JOIN holdfast_segments s ON s.t = needed.t AND s.log = needed.log AND s.seq <= needed.seq
+UNION ALL
+SELECT 2, hit.thread, w.ns, w.id, w.task, w.idx, w.channel, w.path, w.value, NULL
+FROM hit JOIN holdfast_writes w ON w.t = hit.t AND w.ns = hit.ns AND w.id = hit.id
+"""
+
+KEYS = """
+r.n IN (
+    SELECT named.n FROM (VALUES {places}) AS wanted
+    JOIN holdfast_threads owner ON owner.app = ? AND owner.thread = wanted.column1
+    JOIN holdfast_rows named ON named.t = owner.t AND named.ns = wanted.column2 AND named.id = wanted.column3
+)
+"""
+
+SEGMENTS = f"""
+SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL
+FROM json_each(?) needed
+JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq <= needed.value
+"""
+
+WRITES = f"""
+SELECT 2, ?, w.ns, w.id, w.task, w.idx, w.channel, w.path, w.value
+FROM holdfast_writes w
+WHERE w.t = {T} AND w.ns = ? AND w.id IN ({{ids}}) AND w.channel IN ({{channels}})
+"""
+
+THREADS = """
+SELECT threads.thread, count(*), max(r.id)
+FROM holdfast_threads threads JOIN holdfast_rows r ON r.t = threads.t
+WHERE threads.app = ? AND threads.thread > ?
+GROUP BY threads.thread
+ORDER BY threads.thread
+LIMIT ?
+"""
+
+CHECK_REVISION = f"SELECT coalesce((SELECT revision FROM holdfast_threads WHERE t = {T}), 0)"
+CHECK_PARENT = f"SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
+CHECK_SEGMENTS = f"""
+SELECT count(*) FROM json_each(?) needed
+JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value
+"""
+TOUCH_THREAD = "INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, 0) ON CONFLICT DO NOTHING"
+BUMP_THREAD = """
+INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, 1)
+ON CONFLICT (app, thread) DO UPDATE SET revision = revision + 1
+"""
+PUT_SEGMENT = f"INSERT INTO holdfast_segments (t, log, seq, data) VALUES ({T}, ?, ?, ?)"
+PUT_WRITE = f"""
+INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value) VALUES ({T}, ?, ?, ?, ?, ?, ?, ?)
+"""
+FIRST_STANDS = " ON CONFLICT (t, ns, id, task, idx) DO NOTHING"
+LAST_STANDS = """
+ON CONFLICT (t, ns, id, task, idx)
+DO UPDATE SET channel = excluded.channel, path = excluded.path, value = excluded.value
+"""
+PUT_ROW = f"""
+INSERT INTO holdfast_rows (t, app, ns, id, parent, refs, logs, meta, body) VALUES ({T}, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (t, ns, id) DO UPDATE SET
+    parent = excluded.parent, refs = excluded.refs, logs = excluded.logs,
+    meta = excluded.meta, body = excluded.body
+"""
+RELINK_ROW = f"UPDATE holdfast_rows SET refs = ?, logs = ? WHERE t = {T} AND ns = ? AND id = ?"
+N = f"(SELECT n FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
+DROP_LABELS = f"DELETE FROM holdfast_labels WHERE n = {N}"
+PUT_LABEL = f"INSERT INTO holdfast_labels (n, label, app) VALUES ({N}, ?, ?)"
+DROP_ROW = f"DELETE FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
+DROP_WRITES = f"DELETE FROM holdfast_writes WHERE t = {T} AND ns = ? AND id = ?"
+TRIM_SEGMENTS = f"""
+DELETE FROM holdfast_segments
+WHERE t = {T} AND seq > coalesce((SELECT value FROM json_each(?) kept WHERE kept.key = log), -1)
+"""
+SWEEP_WRITES = f"""
+DELETE FROM holdfast_writes
+WHERE t = {T} AND id < ? AND NOT EXISTS (
+    SELECT 1 FROM holdfast_rows r
+    WHERE r.t = holdfast_writes.t AND r.ns = holdfast_writes.ns AND r.id = holdfast_writes.id
+)
+"""
+DROP_THREAD = (
+    f"DELETE FROM holdfast_labels WHERE n IN (SELECT n FROM holdfast_rows WHERE t = {T})",
+    f"DELETE FROM holdfast_rows WHERE t = {T}",
+    f"DELETE FROM holdfast_segments WHERE t = {T}",
+    f"DELETE FROM holdfast_writes WHERE t = {T}",
+    "DELETE FROM holdfast_threads WHERE app = ? AND thread = ?",
+)
