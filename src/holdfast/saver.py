@@ -147,7 +147,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def threads(self) -> Iterator[ThreadInfo]:
         """Every thread that has a checkpoint, by name."""
         engine = self._blocking()
-        after = ""
+        after: str | None = None
         while page := run(engine.backend.threads(after=after, limit=_PAGE)):
             yield from page
             after = page[-1].thread
@@ -155,7 +155,7 @@ class Saver(BaseCheckpointSaver[Any]):
     async def athreads(self) -> AsyncIterator[ThreadInfo]:
         """Every thread that has a checkpoint, by name."""
         engine = await self._asyncio()
-        after = ""
+        after: str | None = None
         while page := await engine.backend.threads(after=after, limit=_PAGE):
             for thread in page:
                 yield thread

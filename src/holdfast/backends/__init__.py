@@ -46,7 +46,7 @@ class Backend(Protocol):
         channels: Collection[str],
         /,
     ) -> Found:
-        """The segments of some logs, and the writes to some channels on some checkpoints."""
+        """The segments of some logs, the writes to some channels on some checkpoints, the revision."""
         ...
 
     async def apply(self, change: Change, /) -> None:
@@ -61,8 +61,8 @@ class Backend(Protocol):
         """Delete whole threads with all that belongs to them."""
         ...
 
-    async def threads(self, *, after: str = "", limit: int = 100) -> list[ThreadInfo]:
-        """The threads behind `after`, by name."""
+    async def threads(self, *, after: str | None = None, limit: int = 100) -> list[ThreadInfo]:
+        """The threads that have a row, by name, behind `after`."""
         ...
 
 

@@ -85,7 +85,8 @@ class MemoryBackend:
                 for write in found.writes.get(Key(thread, ns, id_), {}).values()
                 if write.channel in channels
             ]
-            return Found(segments=segments, writes=writes)
+            revisions = {thread: found.revision} if thread in self._threads else {}
+            return Found(segments=segments, writes=writes, revisions=revisions)
 
     async def apply(self, change: Change, /) -> None:
         """Check everything first, then change the dicts."""
@@ -101,10 +102,12 @@ class MemoryBackend:
             for thread in threads:
                 self._threads.pop(thread, None)
 
-    async def threads(self, *, after: str = "", limit: int = 100) -> list[ThreadInfo]:
+    async def threads(self, *, after: str | None = None, limit: int = 100) -> list[ThreadInfo]:
         """Threads that have a checkpoint."""
         with self._lock:
-            names = sorted(name for name, thread in self._threads.items() if name > after and thread.rows)
+            names = sorted(
+                name for name, thread in self._threads.items() if thread.rows and (after is None or name > after)
+            )
             return [
                 ThreadInfo(name, len(rows), max(key.id for key in rows))
                 for name in names[:limit]
@@ -143,15 +146,17 @@ def _make(thread: Thread, change: Change) -> None:
         stored = thread.writes.setdefault(write.key, {})
         place = (write.task, write.idx)
         stored[place] = write if write.idx < 0 else stored.get(place, write)
-    thread.rows.update((row.key, row) for row in change.rows)
-    for key in change.relinks.keys() & thread.rows.keys():
-        thread.rows[key] = replace(thread.rows[key], refs=change.relinks[key])
+    for row in change.rows:
+        old = thread.rows.get(row.key)
+        thread.rows[row.key] = replace(row, settled=old.settled) if old and not row.settled else row
+    for key in change.settle.keys() & thread.rows.keys():
+        thread.rows[key] = replace(thread.rows[key], settled=change.settle[key])
     for key in change.drop_rows:
         thread.rows.pop(key, None)
         thread.writes.pop(key, None)
     if change.trim is not None:
         _trim(thread, change.trim, change.sweep)
-    if change.rows or change.relinks or change.drop_rows or change.trim is not None:
+    if change.alters_rows():
         thread.revision += 1
 
 

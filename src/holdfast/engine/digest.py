@@ -71,15 +71,21 @@ def _model(value: BaseModel) -> Any:
 
 
 def _revealer(cls: type) -> Callable[[Any], Any]:
-    if issubclass(cls, BaseModel):
-        return _model
     if issubclass(cls, enum.Enum):
         return lambda value: value.name
-    if dataclasses.is_dataclass(cls) and hasattr(cls, "__dict__") and "__slots__" not in cls.__dict__:
-        return vars
-    return _refuse
+    if issubclass(cls, _BUILTIN) or not all(_is_in_plain_sight(base) for base in cls.__mro__):
+        return _refuse
+    if issubclass(cls, BaseModel):
+        return _model
+    return vars if dataclasses.is_dataclass(cls) else _refuse
 
 
+def _is_in_plain_sight(base: type) -> bool:
+    """Whether a class keeps nothing outside of its instances' `__dict__`."""
+    return base in (object, BaseModel) or not base.__dict__.get("__slots__")
+
+
+_BUILTIN = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset)
 _REVEALERS: dict[type, Callable[[Any], Any]] = {
     tuple: list,
     int: str,

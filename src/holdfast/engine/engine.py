@@ -8,7 +8,7 @@ import secrets
 from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ormsgpack
@@ -40,7 +40,6 @@ from holdfast.engine.logs import (
 from holdfast.engine.metadata import check_filter, labels, matches, merge, where
 from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import seal, unseal
-from holdfast.engine.slots import channel_of, slot_of
 from holdfast.engine.values import WAITING, Values
 from holdfast.errors import BadConfig, Conflict, HoldfastError, ParentDeleted, ThreadDeleted, Unreadable
 
@@ -176,10 +175,10 @@ class Draft:
         inline: dict[str, bytes] = {}
         refs: dict[str, Ref | None] = {}
         for channel, value in values.items():
-            slot = slot_of(text(channel, "channel"))
+            text(channel, "channel")
             if type(value) in _PLAIN or (type(value) in (str, bytes) and len(value) <= _SHORT):
                 plain[channel] = value
-                refs[slot] = INLINE
+                refs[channel] = INLINE
                 continue
             try:
                 placed = self._place(channel, value)
@@ -188,11 +187,11 @@ class Draft:
                 raise
             if isinstance(placed, bytes):
                 inline[channel] = placed
-                refs[slot] = INLINE
+                refs[channel] = INLINE
             else:
-                refs[slot] = placed
+                refs[channel] = placed
         for channel in checkpoint["channel_versions"]:
-            refs.setdefault(slot_of(text(channel, "channel")), None)
+            refs.setdefault(text(channel, "channel"), None)
         skeleton = sealed_for(self.serde, {**checkpoint, "channel_values": plain}, self.key, "checkpoint")
         row = Row(
             key=self.key,
@@ -266,16 +265,15 @@ class Page:
         skeleton_data, inline = ormsgpack.unpackb(row.body)
         checkpoint = opened(self._serde, skeleton_data, key, "checkpoint")
         plain = checkpoint["channel_values"]
-        channels = {channel_of(slot): ref for slot, ref in row.refs.items() if ref}
-        waiting = {channel for channel in channels if channel is not None and channel not in plain}
-        ready = {c: WAITING if c in waiting else plain[c] for c in channels if c is not None}
+        channels = {channel: ref for channel, ref in row.refs.items() if ref}
+        waiting = channels.keys() - plain.keys()
+        ready = {channel: WAITING if channel in waiting else plain[channel] for channel in channels}
         seen = dict(place.tips) if place else {}
 
         def decode(channel: str) -> Any:
             if channel in inline:
                 return opened(self._serde, inline[channel], key, channel)
             ref = channels[channel]
-            assert ref is not None  # noqa: S101 - only channels with a reference wait
             try:
                 shape, content, live = self._reader.read(*ref)
                 tip = seen.get(channel)
@@ -339,19 +337,7 @@ class Listing:
         return Page(serde, found).tuples()
 
     async def _find(self, size: int, *, heads: bool) -> Found:
-        query = self.query
-        found = await self.engine.backend.find(
-            Query(
-                query.thread,
-                query.ns,
-                query.id,
-                before=query.before,
-                where=query.where,
-                after=self.after,
-                limit=size,
-                heads=heads,
-            )
-        )
+        found = await self.engine.backend.find(replace(self.query, after=self.after, limit=size, heads=heads))
         self.done = len(found.rows) < size
         self.size = min(self.size * 4, _LARGEST_PAGE)
         if found.rows:

@@ -6,7 +6,7 @@ only sees its own past. Two trips: the heads of the thread, then the seeds and w
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,10 @@ from holdfast.engine.engine import Engine, opened, unreadable
 from holdfast.engine.logs import Reader, put_together
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
 from holdfast.engine.seal import seal
-from holdfast.engine.slots import seed_slot, slot_of, writes_slot
+from holdfast.errors import StoreError
 
 _PAGE = 1024
+_ATTEMPTS = 20
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class Lineage:
         self._rows = {row.key.id: row for row in rows or ()}
         self._whole = rows is not None
         self._after: Key | None = None
+        self.revision: int | None = None
 
     async def newest(self, upto: str | None) -> Row | None:
         """The newest row, or the one called `upto`; the rows below it come along."""
@@ -73,7 +75,10 @@ class Lineage:
 
     async def _page(self, upto: str | None) -> list[Row]:
         query = Query(self._thread, self._ns, upto=upto, after=self._after, limit=_PAGE, heads=True)
-        found = (await self._backend.find(query)).rows
+        page = await self._backend.find(query)
+        if self.revision is None:
+            self.revision = page.revisions.get(self._thread, 0)
+        found = page.rows
         self._rows.update((row.key.id, row) for row in found)
         self._whole = len(found) < _PAGE and upto is None
         if found:
@@ -82,7 +87,7 @@ class Lineage:
 
 
 @dataclass(slots=True)
-class _Trail:
+class Trail:
     """A channel's way back from a row: the ancestors whose writes count, and what it ends at."""
 
     ids: list[str] = field(default_factory=list)
@@ -91,73 +96,100 @@ class _Trail:
     inline: Key | None = None
 
 
-def _follow(row: Row, ancestors: Iterable[Row], channel: str) -> _Trail:
-    trail = _Trail()
+Trails = dict[tuple[str, str], Trail]
+"""By the id of the row and the channel."""
+
+
+def seed_name(channel: str) -> str:
+    """Under which name a row keeps a settled seed."""
+    return "s" + channel
+
+
+def writes_name(channel: str) -> str:
+    """Under which name a row keeps settled writes."""
+    return "w" + channel
+
+
+async def follow(lineage: Lineage, row: Row, channels: Iterable[str]) -> Trails:
+    """Where the history of some channels of a row has to be read from."""
+    ancestors = await lineage.ancestors(row)
+    return {(row.key.id, channel): _trail(row, ancestors, channel) for channel in channels}
+
+
+def _trail(row: Row, ancestors: Iterable[Row], channel: str) -> Trail:
+    trail = Trail()
     for passed in [row, *ancestors]:
         if passed is not row:
             trail.ids.append(passed.key.id)
-            ref = passed.refs.get(slot_of(channel))
+            ref = passed.refs.get(channel)
             if ref == INLINE:
                 trail.inline = passed.key
                 break
             if ref:
                 trail.seed = ref
                 break
-        if writes_slot(channel) in passed.refs:
-            trail.settled = passed.refs[writes_slot(channel)]
-            trail.seed = passed.refs.get(seed_slot(channel))
+        if writes_name(channel) in passed.settled:
+            trail.settled = passed.settled[writes_name(channel)]
+            trail.seed = passed.settled.get(seed_name(channel))
             break
     return trail
 
 
-async def trace(
-    engine: Engine, lineage: Lineage, targets: Sequence[tuple[Row, Sequence[str]]]
-) -> tuple[dict[tuple[str, str], History], dict[str, list[bytes]]]:
-    """The history of some channels at some rows of one namespace, and the logs of their seeds."""
-    trails: dict[tuple[str, str], _Trail] = {}
-    for row, channels in targets:
-        ancestors = await lineage.ancestors(row)
-        trails |= {(row.key.id, channel): _follow(row, ancestors, channel) for channel in channels}
+@dataclass(slots=True)
+class Traced:
+    """Histories by row and channel, the logs of their seeds, and the revisions they were read at."""
+
+    histories: dict[tuple[str, str], History] = field(default_factory=dict)
+    logs: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    revisions: set[int] = field(default_factory=set)
+
+
+async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
+    """Read what some trails lead to."""
     needed: dict[str, int] = {}
     for trail in trails.values():
         for log, seq in filter(None, (trail.seed, trail.settled)):
             needed[log] = max(seq, needed.get(log, 0))
     ids = sorted({id_ for trail in trails.values() for id_ in trail.ids})
-    logs: dict[str, list[bytes]] = defaultdict(list)
+    channels = {channel for _, channel in trails}
+    traced = Traced()
     writes: dict[tuple[str, str], list[Write]] = defaultdict(list)
-    if needed or ids:
-        thread, ns, _ = targets[0][0].key
-        found = await engine.backend.fetch(thread, ns, needed, ids, {channel for _, channel in trails})
+    most = engine.backend.limits.batch
+    for start in range(0, max(len(ids), bool(needed)), most):
+        found = await engine.backend.fetch(thread, ns, {} if start else needed, ids[start : start + most], channels)
+        traced.revisions.add(found.revisions.get(thread, 0))
         for segment in sorted(found.segments):
-            logs[segment.log].append(segment.data)
+            traced.logs[segment.log].append(segment.data)
         for write in sorted(found.writes, key=lambda write: writes_sort_key(write.path, write.task, write.idx)):
             writes[write.key.id, write.channel].append(write)
-    histories: dict[tuple[str, str], History] = {}
     for (id_, channel), trail in trails.items():
-        history = histories[id_, channel] = History(trail.seed)
-        if trail.settled:
-            history.writes += ormsgpack.unpackb(logs[trail.settled.log][0])
+        history = traced.histories[id_, channel] = History(trail.seed)
+        if trail.settled and traced.logs[trail.settled.log]:
+            history.writes += ormsgpack.unpackb(traced.logs[trail.settled.log][0])
         for passed in reversed(trail.ids):
             history.writes += [(write.task, write.value) for write in writes.get((passed, channel), ())]
-    await _read_inline(engine, {where: trail.inline for where, trail in trails.items() if trail.inline}, histories)
-    return histories, logs
+    await _read_inline(engine, thread, trails, traced)
+    return traced
 
 
-async def _read_inline(
-    engine: Engine, inline: Mapping[tuple[str, str], Key], histories: Mapping[tuple[str, str], History]
-) -> None:
+async def _read_inline(engine: Engine, thread: str, trails: Trails, traced: Traced) -> None:
     """Seeds that are small enough to sit in their row's body."""
+    inline = {where: trail.inline for where, trail in trails.items() if trail.inline}
     if not inline:
         return
     found = await engine.backend.find(Query(keys=tuple(dict.fromkeys(inline.values()))))
+    traced.revisions.add(found.revisions.get(thread, 0))
     bodies = {row.key: ormsgpack.unpackb(row.body) for row in found.rows}
     for (id_, channel), key in inline.items():
+        if key not in bodies:
+            continue  # gone since: the revision says so, and whoever asked starts over
         skeleton, values = bodies[key]
         if channel in values:
-            histories[id_, channel].seed = values[channel]
+            seed = values[channel]
         else:
             plain = opened(engine.serde, skeleton, key, "checkpoint")["channel_values"]
-            histories[id_, channel].seed = seal(engine.serde, plain[channel])
+            seed = seal(engine.serde, plain[channel])
+        traced.histories[id_, channel].seed = seed
 
 
 async def delta_history(
@@ -166,13 +198,25 @@ async def delta_history(
     """For each channel, the seed and the writes that lead up to a checkpoint, oldest first."""
     names = [text(channel, "channel") for channel in channels]
     thread, ns, id_ = thread_of(config), namespace_of(config), id_of(config)
-    lineage = Lineage(engine.backend, thread, ns)
-    row = await lineage.newest(id_) if names else None
-    if row is None:
-        return {name: {"writes": []} for name in names}
-    histories, logs = await trace(engine, lineage, [(row, names)])
-    reader = Reader(engine.serde, logs, shared=False)
-    return {name: _decoded(engine.serde, reader, row.key, name, histories[row.key.id, name]) for name in names}
+    trails: Trails = {}
+    traced = Traced()
+    for attempt in range(_ATTEMPTS):
+        lineage = Lineage(engine.backend, thread, ns)
+        row = await lineage.newest(id_) if names else None
+        if row is None:
+            return {name: {"writes": []} for name in names}
+        before, trails = trails, await follow(lineage, row, names)
+        # What was read in between is right if nothing moved, or if all that it stands on still does.
+        if attempt and trails == before:
+            break
+        traced = await trace(engine, thread, ns, trails)
+        if traced.revisions <= {lineage.revision}:
+            break
+    else:
+        msg = f"thread {thread!r} changed {_ATTEMPTS} times while a delta channel was being read; try again"
+        raise StoreError(msg)
+    reader = Reader(engine.serde, traced.logs, shared=False)
+    return {name: _decoded(engine.serde, reader, row.key, name, traced.histories[row.key.id, name]) for name in names}
 
 
 def _decoded(

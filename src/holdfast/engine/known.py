@@ -56,8 +56,11 @@ class Known:
                 self._total -= gone
 
     def forget(self, thread: str) -> None:
-        """Forget all of a thread."""
+        """Forget what a thread's values are. That its checkpoints were seen is not forgotten.
+
+        So a put that is still on its way when the thread goes is told, and does not bring it back.
+        """
         with self._lock:
-            for where in [where for where in self._places if where[0] == thread]:
-                _, weight = self._places.pop(where)
-                self._total -= weight
+            places = [(where, self._places[where][0]) for where in self._places if where[0] == thread]
+        for (_, ns), place in places:
+            self.keep(thread, ns, Place(place.serde, ids=place.ids))

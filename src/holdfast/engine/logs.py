@@ -7,7 +7,8 @@ these, element by element and by content, so whatever was changed in place is se
 or with any surprise, a new log is begun with the whole value, which is always right.
 
 A segment is msgpack: `[shape, value]` to begin a log, `[at, delete, insert]` for a list and
-`[removed, set]` for a dict; `value`, `insert`, `removed` and `set` are sealed by the serializer.
+`[removed, set]` for a dict. `value`, `insert`, `removed` and `set` are sealed by the serializer;
+`removed` is a dict too, so that its keys go the same way as those of `set`.
 """
 
 from collections.abc import Sequence
@@ -85,14 +86,19 @@ def take_apart(value: Any) -> tuple[Shape, Any]:
     cls = type(value)
     if cls is list:
         return Shape.LIST, value
-    if cls is dict:
+    if cls is dict and _has_plain_keys(value):
         return Shape.DICT, value
     if cls is _DeltaSnapshot:
         if type(value.value) is list:
             return Shape.SNAPSHOT_LIST, value.value
-        if type(value.value) is dict:
+        if type(value.value) is dict and _has_plain_keys(value.value):
             return Shape.SNAPSHOT_DICT, value.value
     return Shape.WHOLE, value
+
+
+def _has_plain_keys(value: dict[Any, Any]) -> bool:
+    # Any other key may come back from a serializer as something else, or as one that was there already.
+    return all(type(key) is str for key in value) or all(type(key) is int for key in value)
 
 
 def put_together(shape: Shape, content: Any) -> Any:
@@ -150,9 +156,11 @@ def _update(
         return None
     # Replayed, the kept keys come first, in their old order, then the new ones.
     replayed = [key for key in old if key in marks] + [key for key in changed if key not in old]
-    if any(a is not b and (a != b or type(a) is not type(b)) for a, b in zip(replayed, new, strict=True)):
+    if replayed != list(new):
         return None
-    data = ormsgpack.packb([seal(serde, removed) if removed else b"", seal(serde, changed) if changed else b""])
+    data = ormsgpack.packb(
+        [seal(serde, dict.fromkeys(removed)) if removed else b"", seal(serde, changed) if changed else b""]
+    )
     return data, gone
 
 
@@ -179,8 +187,7 @@ def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int
         elements = content if block == 1 else [content[i : i + block] for i in range(0, len(content), block)]
         return [digest(element) or _slow(serde, element) for element in elements]
     if shape in _DICTS:
-        # With its key: 1 and True are one key to a dict, and two to its reader.
-        return {key: digest([key, item]) or _slow(serde, {key: item}) for key, item in content.items()}
+        return {key: digest(item) or _slow(serde, item) for key, item in content.items()}
     return digest(content) or (digest_bytes(sealed) if sealed is not None else _slow(serde, content))
 
 

@@ -33,7 +33,7 @@ def label(path: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        value = f"int {value}"
+        value = f"int {int(value)}"
     elif isinstance(value, str):
         value = value.encode("utf-8", "surrogatepass")
     packed = ormsgpack.packb([path.encode("utf-8", "surrogatepass"), value])

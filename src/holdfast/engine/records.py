@@ -29,11 +29,6 @@ INLINE = Ref("", 0)
 """The reference of a value that is small enough to sit inside its row's body."""
 
 
-def logs_of(refs: Mapping[str, Ref | None]) -> dict[str, int]:
-    """Each log that some references name, with the last segment to read of it."""
-    return {ref.log: ref.seq for ref in refs.values() if ref and ref.log}
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One checkpoint.
@@ -41,6 +36,9 @@ class Row:
     `refs` names every channel that has a version: where its value stands, `INLINE`, or None when the
     checkpoint holds no value for it (an empty channel, or a delta channel between two snapshots).
     `labels` are hashes of its metadata, for filters; they are stored with the row, never read back.
+
+    `settled` is what ancestors that are gone left to it, by names of the engine's. It stays when the
+    row is put again without any.
     """
 
     key: Key
@@ -49,10 +47,11 @@ class Row:
     meta: bytes
     body: bytes = b""
     labels: frozenset[int] = frozenset()
+    settled: Mapping[str, Ref] = field(default_factory=dict)
 
     def logs(self) -> dict[str, int]:
-        """Each log that this row needs, with the highest number that it needs of it."""
-        return logs_of(self.refs)
+        """Each log that its values need, with the last segment to read of it."""
+        return {ref.log: ref.seq for ref in self.refs.values() if ref and ref.log}
 
 
 class Segment(NamedTuple):
@@ -98,7 +97,7 @@ class Query:
 class Found:
     """What a backend read at one moment: rows, and what they need, each segment once.
 
-    `revisions` has the revision of each thread that a row was found in.
+    `revisions` has the revision of each thread that was looked at and exists.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -115,7 +114,7 @@ class Change:
     free; `revision` must be the thread's. Where one does not hold, nothing is changed and
     `Conflict` says which.
 
-    `relinks` gives rows that exist other references, and changes nothing else of them. `drop_rows`
+    `settle` gives rows that exist what is settled for them, and changes nothing else. `drop_rows`
     takes the rows' pending writes along. `trim` keeps, of all segments of the thread,
     only those that it covers (log -> last number); writes older than `sweep` that no row owns go too.
     """
@@ -124,13 +123,17 @@ class Change:
     rows: tuple[Row, ...] = ()
     segments: tuple[Segment, ...] = ()
     writes: tuple[Write, ...] = ()
-    relinks: Mapping[Key, Mapping[str, Ref | None]] = field(default_factory=dict)
+    settle: Mapping[Key, Mapping[str, Ref]] = field(default_factory=dict)
     drop_rows: tuple[Key, ...] = ()
     trim: Mapping[str, int] | None = None
     sweep: str = ""
     parent: Key | None = None
     leans: Mapping[str, int] = field(default_factory=dict)
     revision: int | None = None
+
+    def alters_rows(self) -> bool:
+        """Whether the thread's revision moves with it."""
+        return bool(self.rows or self.settle or self.drop_rows) or self.trim is not None
 
 
 class ThreadInfo(NamedTuple):
@@ -143,6 +146,11 @@ class ThreadInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a store can take. `segments`: how long a log may grow before the next one is begun."""
+    """What a store can take.
+
+    `segments`: how long a log may grow before the next one is begun. `batch`: how many names one
+    query may list.
+    """
 
     segments: int = 1024
+    batch: int = 5_000

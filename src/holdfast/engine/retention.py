@@ -9,17 +9,18 @@ survivor needs none of them.
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import ormsgpack
 
 from holdfast.engine.config import text, texts
 from holdfast.engine.engine import Engine, log_name, opened
-from holdfast.engine.history import Lineage, trace
+from holdfast.engine.history import Lineage, Trails, follow, seed_name, trace, writes_name
 from holdfast.engine.logs import Shape
 from holdfast.engine.metadata import label, labels
-from holdfast.engine.records import Change, Key, Query, Ref, Row, Segment, logs_of
-from holdfast.engine.slots import channel_of, seed_slot, writes_slot
+from holdfast.engine.records import Change, Key, Query, Ref, Row, Segment
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -55,24 +56,27 @@ async def prune(engine: Engine, threads: Sequence[str], strategy: str) -> None:
 
 async def delete_for_runs(engine: Engine, runs: Sequence[str]) -> None:
     """Delete the checkpoints that these runs made, wherever they are."""
-    wanted = frozenset(texts(runs, "run_id"))
-    if not wanted:
-        return
-    index = (frozenset(label("run_id", run) for run in wanted),)
+    wanted = sorted(set(texts(runs, "run_id")))
+    most = engine.backend.limits.batch
+    for start in range(0, len(wanted), most):
+        await _delete_runs(engine, frozenset(wanted[start : start + most]))
 
-    def is_of_runs(row: Row) -> bool:
-        return opened(engine.serde, row.meta, row.key, "metadata").get("run_id") in wanted
 
+async def _delete_runs(engine: Engine, runs: frozenset[str]) -> None:
+    query = Query(where=(frozenset(label("run_id", run) for run in runs),), limit=_PAGE, heads=True)
     threads: set[str] = set()
-    after = None
     while True:
-        found = await engine.backend.find(Query(where=index, after=after, limit=_PAGE, heads=True))
-        threads.update(row.key.thread for row in found.rows)
-        if len(found.rows) < _PAGE:
+        found = (await engine.backend.find(query)).rows
+        threads.update(row.key.thread for row in found)
+        if len(found) < _PAGE:
             break
-        after = found.rows[-1].key
+        query = replace(query, after=found[-1].key)
+
+    def choose(rows: Sequence[Row]) -> list[Row]:
+        return [row for row in rows if opened(engine.serde, row.meta, row.key, "metadata").get("run_id") in runs]
+
     for thread in sorted(threads):
-        await _thin(engine, thread, lambda rows: [row for row in rows if is_of_runs(row)])
+        await _thin(engine, thread, choose)
 
 
 async def copy_thread(engine: Engine, source: str, target: str) -> None:
@@ -87,16 +91,24 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     found = await engine.backend.find(Query(source))
     if not found.rows:
         return
+    inherited: dict[str, int] = {}
+    for log, seq in (ref for row in found.rows for ref in row.settled.values()):
+        inherited[log] = max(seq, inherited.get(log, 0))
+    segments = set(found.segments)
+    if inherited:
+        segments.update((await engine.backend.fetch(source, "", inherited, (), ())).segments)
     salt = secrets.token_bytes(8)
-    # Logs of its own, so that the two threads can go on from here without meeting.
-    names = {log: log_name(log.encode(), salt) for log in {segment.log for segment in found.segments}}
+
+    def moved(ref: Ref) -> Ref:
+        # A log of its own, so that the two threads can go on from here without meeting.
+        return Ref(log_name(ref.log.encode(), salt), ref.seq) if ref.log else ref
+
     rows = tuple(
-        Row(
+        replace(
+            row,
             key=row.key._replace(thread=target),
-            parent=row.parent,
-            refs={s: Ref(names[r.log], r.seq) if r and r.log else r for s, r in row.refs.items()},
-            meta=row.meta,
-            body=row.body,
+            refs={channel: moved(ref) if ref else None for channel, ref in row.refs.items()},
+            settled={name: moved(ref) for name, ref in row.settled.items()},
             labels=labels(opened(engine.serde, row.meta, row.key, "metadata")),
         )
         for row in found.rows
@@ -105,7 +117,7 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
         Change(
             target,
             rows=rows,
-            segments=tuple(Segment(names[s.log], s.seq, s.data) for s in found.segments),
+            segments=tuple(Segment(*moved(Ref(s.log, s.seq)), s.data) for s in sorted(segments)),
             writes=tuple(write._replace(key=write.key._replace(thread=target)) for write in found.writes),
         )
     )
@@ -140,54 +152,46 @@ async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], l
 
 async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int]:
     """All rows of a thread, without their bodies, as of the revision that is returned."""
-    rows: list[Row] = []
-    revision = 0
-    after = None
-    while True:
-        found = await engine.backend.find(Query(thread, after=after, limit=_PAGE, heads=True))
-        if not rows:
-            revision = found.revisions.get(thread, 0)
-        rows += found.rows
-        if len(found.rows) < _PAGE:
-            return rows, revision
-        after = found.rows[-1].key
+    query = Query(thread, limit=_PAGE, heads=True)
+    found = await engine.backend.find(query)
+    rows, revision = found.rows, found.revisions.get(thread, 0)
+    while len(found.rows) == _PAGE:
+        found = await engine.backend.find(replace(query, after=rows[-1].key))
+        rows = rows + found.rows
+    return rows, revision
 
 
 async def _drop(engine: Engine, thread: str, rows: Sequence[Row], doomed: Sequence[Row], revision: int) -> Change:
     """The change that drops some rows and settles what the others still need of them."""
     gone = {row.key for row in doomed}
-    kept = [row for row in rows if row.key not in gone]
-    refs = {row.key: dict(row.refs) for row in kept}
+    kept = {row.key: row for row in rows if row.key not in gone}
+    settled = {key: dict(row.settled) for key, row in kept.items()}
     segments: list[Segment] = []
-    for ns in {row.key.ns for row in kept}:
-        family = [row for row in rows if row.key.ns == ns]
-        orphans = [
-            (row, channels)
-            for row in family
-            if row.key not in gone
-            and row.parent is not None
-            and Key(thread, ns, row.parent) in gone
-            and (channels := _unsettled(engine, row))
-        ]
-        histories, _ = await trace(engine, Lineage(engine.backend, thread, ns, family), orphans)
-        for (id_, channel), history in histories.items():
+    for ns in {key.ns for key in kept}:
+        lineage = Lineage(engine.backend, thread, ns, [row for row in rows if row.key.ns == ns])
+        trails: Trails = {}
+        for row in kept.values():
+            if row.key.ns == ns and row.parent is not None and Key(thread, ns, row.parent) in gone:
+                trails |= await follow(lineage, row, _unsettled(engine, row))
+        traced = await trace(engine, thread, ns, trails)
+        for (id_, channel), history in traced.histories.items():
             if history.seed is None and not history.writes:
                 continue
-            slots = refs[Key(thread, ns, id_)]
-            if isinstance(history.seed, bytes):
-                seed = _log(segments, ormsgpack.packb([Shape.WHOLE.value, history.seed]))
-                slots[seed_slot(channel)] = seed
-            elif history.seed is not None:
-                slots[seed_slot(channel)] = history.seed
-            slots[writes_slot(channel)] = _log(segments, ormsgpack.packb(history.writes))
+            names = settled[Key(thread, ns, id_)]
+            if history.seed is not None:
+                seed = history.seed
+                names[seed_name(channel)] = (
+                    _log(segments, [Shape.WHOLE.value, seed]) if isinstance(seed, bytes) else seed
+                )
+            names[writes_name(channel)] = _log(segments, history.writes)
     trim: dict[str, int] = defaultdict(int)
-    for needed in refs.values():
-        for log, seq in logs_of(needed).items():
+    for key, row in kept.items():
+        for log, seq in [*row.logs().items(), *settled[key].values()]:
             trim[log] = max(seq, trim[log])
     return Change(
         thread,
         segments=tuple(segments),
-        relinks={row.key: refs[row.key] for row in kept if refs[row.key] != dict(row.refs)},
+        settle={key: names for key, names in settled.items() if names != kept[key].settled},
         drop_rows=tuple(sorted(gone)),
         trim=dict(trim),
         sweep=_id_at(datetime.now(UTC) - _GRACE),
@@ -197,18 +201,21 @@ async def _drop(engine: Engine, thread: str, rows: Sequence[Row], doomed: Sequen
 
 def _unsettled(engine: Engine, row: Row) -> list[str]:
     """Channels that have a version but no value here: delta channels, as far as can be told."""
-    empty = [c for slot, ref in row.refs.items() if ref is None and (c := channel_of(slot)) is not None]
     # LangGraph's own triggers are empty in nearly every checkpoint, and are no delta channels
     # unless it counts them as such.
     counted = opened(engine.serde, row.meta, row.key, "metadata").get("counters_since_delta_snapshot") or ()
     return [
-        c for c in empty if writes_slot(c) not in row.refs and (c in counted or not c.startswith(("branch:", "__")))
+        channel
+        for channel, ref in row.refs.items()
+        if ref is None
+        and writes_name(channel) not in row.settled
+        and (channel in counted or not channel.startswith(("branch:", "__")))
     ]
 
 
-def _log(segments: list[Segment], data: bytes) -> Ref:
+def _log(segments: list[Segment], content: Any) -> Ref:
     log = log_name(secrets.token_bytes(16))
-    segments.append(Segment(log, 0, data))
+    segments.append(Segment(log, 0, ormsgpack.packb(content)))
     return Ref(log, 0)
 
 

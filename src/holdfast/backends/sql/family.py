@@ -1,14 +1,14 @@
 """The SQL family: how records lie in tables, and the statements that read and write them.
 
     holdfast_threads   (app, thread) -> t, a number that is never given twice; revision
-    holdfast_rows      (t, ns, id) -> parent, refs, logs, meta, body
+    holdfast_rows      (t, ns, id) -> parent, refs, logs, settled, meta, body
     holdfast_labels    (n of the row, label); by (app, label)
     holdfast_segments  (t, log, seq) -> data
     holdfast_writes    (t, ns, id, task, idx) -> channel, path, value
 
 `app` is the URL's namespace. Deleting a thread deletes its number, so a change that was under way finds
 nothing to lean on even if the thread has been begun anew. `refs` and `logs` are JSON: what stands
-where, and what a join has to fetch.
+where, and what a join has to fetch; `settled` is JSON too.
 
 A read is one statement, whose rows begin with what they are; a write is a program of statements that a
 wire runs in one transaction. Every value is bound: the text of a statement depends on which conditions
@@ -33,10 +33,9 @@ from holdfast.engine.records import (
     Segment,
     ThreadInfo,
     Write,
-    logs_of,
 )
 
-_ROW, _SEGMENT = 0, 1
+_ROW, _SEGMENT, _WRITE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class SqlBackend:
         """One statement for segments and writes."""
         t = (self._app, thread)
         sql = sql_.SEGMENTS
-        params: list[Any] = [json.dumps(dict(logs)), *t]
+        params: list[Any] = [json.dumps(dict(logs)), *t, *t]
         if ids and channels:
             sql += "UNION ALL" + sql_.WRITES.format(ids=_places(ids), channels=_places(channels))
             params += [thread, *t, ns, *ids, *channels]
@@ -127,9 +126,10 @@ class SqlBackend:
         if names:
             await self.wire.write([Statement(sql, names) for sql in sql_.DROP_THREAD])
 
-    async def threads(self, *, after: str = "", limit: int = 100) -> list[ThreadInfo]:
+    async def threads(self, *, after: str | None = None, limit: int = 100) -> list[ThreadInfo]:
         """From the index of threads and the key of rows; payloads are not touched."""
-        return [ThreadInfo(*row) for row in await self.wire.read(sql_.THREADS, (self._app, after, limit))]
+        sql = sql_.THREADS.format(behind=">=" if after is None else ">")
+        return [ThreadInfo(*row) for row in await self.wire.read(sql, (self._app, after or "", limit))]
 
     def _conditions(self, query: Query) -> tuple[str, list[Any]]:
         conditions: list[str] = []
@@ -139,21 +139,24 @@ class SqlBackend:
             conditions.append(condition)
             params.extend(values)
 
-        if query.thread is None:
-            add("r.app = ?", self._app)
-        else:
+        if query.thread is not None:
             add(f"r.t = {sql_.T}", self._app, query.thread)
-        if query.ns is not None:
-            add("r.ns = ?", query.ns)
-        if query.id is not None:
-            add("r.id = ?", query.id)
+        elif query.where:
+            # "+" keeps SQLite from walking all ids instead of the few rows that have the labels.
+            add("+r.app = ?", self._app)
+        elif not query.keys:
+            add("r.app = ?", self._app)
+        for column, value in (
+            ("r.ns = ?", query.ns),
+            ("r.id = ?", query.id),
+            ("r.id < ?", query.before),
+            ("r.id <= ?", query.upto),
+        ):
+            if value is not None:
+                add(column, value)
         if query.keys:
             places = ", ".join(["(?, ?, ?)"] * len(query.keys))
             add(sql_.KEYS.format(places=places), *(part for key in query.keys for part in key), self._app)
-        if query.before is not None:
-            add("r.id < ?", query.before)
-        if query.upto is not None:
-            add("r.id <= ?", query.upto)
         if query.after is not None:
             thread, ns, id_ = query.after
             add("r.id <= ? AND (r.id < ? OR (threads.thread, r.ns) > (?, ?))", id_, id_, thread, ns)
@@ -177,18 +180,17 @@ class SqlBackend:
         if change.leans:
             leans = json.dumps(dict(change.leans))
             add(sql_.CHECK_SEGMENTS, [(leans, *t)], expect=len(change.leans), otherwise="segment")
-        touches_rows = change.rows or change.relinks or change.drop_rows or change.trim is not None
-        add(sql_.BUMP_THREAD if touches_rows else sql_.TOUCH_THREAD, [t])
+        add(sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD, [t])
         add(sql_.PUT_SEGMENT, [(*t, *segment) for segment in change.segments], otherwise="segment")
         add(sql_.PUT_WRITE + sql_.FIRST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx >= 0])
         add(sql_.PUT_WRITE + sql_.LAST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx < 0])
         add(
             sql_.PUT_ROW,
-            [(*t, self._app, *r.key[1:], r.parent, *_refs_out(r.refs), r.meta, r.body) for r in change.rows],
+            [(*t, self._app, *r.key[1:], r.parent, *_refs_out(r), r.meta, r.body) for r in change.rows],
         )
         add(sql_.DROP_LABELS, [(*t, *row.key[1:]) for row in change.rows])
         add(sql_.PUT_LABEL, [(*t, *r.key[1:], label, self._app) for r in change.rows for label in r.labels])
-        add(sql_.RELINK_ROW, [(*_refs_out(refs), *t, *key[1:]) for key, refs in change.relinks.items()])
+        add(sql_.SETTLE_ROW, [(_json(refs), *t, *key[1:]) for key, refs in change.settle.items()])
         for sql in (sql_.DROP_LABELS, sql_.DROP_ROW, sql_.DROP_WRITES):
             add(sql, [(*t, *key[1:]) for key in change.drop_rows])
         if change.trim is not None:
@@ -201,16 +203,23 @@ def _places(values: Collection[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _refs_out(refs: Mapping[str, Ref | None]) -> tuple[str, str]:
-    """References as two columns: slot -> log ("" inline, null empty), and log -> last segment."""
-    named = {slot: ref.log if ref else None for slot, ref in refs.items()}
-    return json.dumps(named, separators=(",", ":")), json.dumps(logs_of(refs), separators=(",", ":"))
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _refs_out(row: Row) -> tuple[str, str, str]:
+    """References as columns: channel -> log ("" inline, null empty), log -> last segment, settled."""
+    return (
+        _json({name: ref.log if ref else None for name, ref in row.refs.items()}),
+        _json(row.logs()),
+        _json(row.settled),
+    )
 
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
     logs = json.loads(numbers)
     return {
-        slot: None if log is None else Ref(log, logs[log]) if log else INLINE for slot, log in json.loads(named).items()
+        name: None if log is None else Ref(log, logs[log]) if log else INLINE for name, log in json.loads(named).items()
     }
 
 
@@ -218,12 +227,17 @@ def _found(rows: Sequence[tuple[Any, ...]]) -> Found:
     found = Found()
     for kind, *row in rows:
         if kind == _ROW:
-            thread, revision, ns, id_, parent, refs, logs, meta, *body = row
+            thread, revision, ns, id_, parent, refs, logs, settled, meta, *body = row
             found.revisions[thread] = revision
-            found.rows.append(Row(Key(thread, ns, id_), parent, _refs_in(refs, logs), meta, *body))
+            kept = {name: Ref(*ref) for name, ref in json.loads(settled).items()}
+            key = Key(thread, ns, id_)
+            found.rows.append(Row(key, parent, _refs_in(refs, logs), meta, *body, settled=kept))
         elif kind == _SEGMENT:
             found.segments.append(Segment(*row[:3]))
-        else:
+        elif kind == _WRITE:
             thread, ns, id_, *rest = row[:8]
             found.writes.append(Write(Key(thread, ns, id_), *rest))
+        else:
+            thread, revision, *_ = row
+            found.revisions[thread] = revision
     return found

@@ -1,6 +1,6 @@
 """Every statement of the SQL family, and the migrations that make its tables.
 
-The first column of what a read returns says what the rest is: 0 a row, 1 a segment, 2 a write. Braces
+The first column of what a read returns says what the rest is: 0 a row, 1 a segment, 2 a write, 3 a thread. Braces
 stand for conditions and for lists of placeholders, which are made of constants alone.
 """
 
@@ -23,10 +23,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             ns     TEXT NOT NULL,
             id     TEXT NOT NULL,
             parent TEXT,
-            refs   TEXT NOT NULL,
-            logs   TEXT NOT NULL,
-            meta   BLOB NOT NULL,
-            body   BLOB NOT NULL,
+            refs    TEXT NOT NULL,
+            logs    TEXT NOT NULL,
+            settled TEXT NOT NULL,
+            meta    BLOB NOT NULL,
+            body    BLOB NOT NULL,
             UNIQUE (t, ns, id)
         )
         """,
@@ -68,7 +69,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 T = "(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?)"
 
 HEADS = """
-SELECT 0, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.meta
+SELECT 0, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.settled, r.meta
 FROM holdfast_rows r JOIN holdfast_threads threads ON threads.t = r.t
 WHERE {conditions}
 ORDER BY {order}
@@ -77,7 +78,7 @@ LIMIT ?
 
 FULL = """
 WITH hit AS MATERIALIZED (
-    SELECT r.t, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.meta, r.body
+    SELECT r.t, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.settled, r.meta, r.body
     FROM holdfast_rows r JOIN holdfast_threads threads ON threads.t = r.t
     WHERE {conditions}
     ORDER BY {order}
@@ -88,12 +89,12 @@ needed AS MATERIALIZED (
     FROM hit, json_each(hit.logs) logs
     GROUP BY hit.t, logs.key
 )
-SELECT 0, thread, revision, ns, id, parent, refs, logs, meta, body FROM hit
+SELECT 0, thread, revision, ns, id, parent, refs, logs, settled, meta, body FROM hit
 UNION ALL
-SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM needed JOIN holdfast_segments s ON s.t = needed.t AND s.log = needed.log AND s.seq <= needed.seq
 UNION ALL
-SELECT 2, hit.thread, w.ns, w.id, w.task, w.idx, w.channel, w.path, w.value, NULL
+SELECT 2, hit.thread, w.ns, w.id, w.task, w.idx, w.channel, w.path, w.value, NULL, NULL
 FROM hit JOIN holdfast_writes w ON w.t = hit.t AND w.ns = hit.ns AND w.id = hit.id
 """
 
@@ -109,6 +110,9 @@ SEGMENTS = f"""
 SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL
 FROM json_each(?) needed
 JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq <= needed.value
+UNION ALL
+SELECT 3, thread, revision, NULL, NULL, NULL, NULL, NULL, NULL
+FROM holdfast_threads WHERE app = ? AND thread = ?
 """
 
 WRITES = f"""
@@ -120,7 +124,7 @@ WHERE w.t = {T} AND w.ns = ? AND w.id IN ({{ids}}) AND w.channel IN ({{channels}
 THREADS = """
 SELECT threads.thread, count(*), max(r.id)
 FROM holdfast_threads threads JOIN holdfast_rows r ON r.t = threads.t
-WHERE threads.app = ? AND threads.thread > ?
+WHERE threads.app = ? AND threads.thread {behind} ?
 GROUP BY threads.thread
 ORDER BY threads.thread
 LIMIT ?
@@ -147,12 +151,13 @@ ON CONFLICT (t, ns, id, task, idx)
 DO UPDATE SET channel = excluded.channel, path = excluded.path, value = excluded.value
 """
 PUT_ROW = f"""
-INSERT INTO holdfast_rows (t, app, ns, id, parent, refs, logs, meta, body) VALUES ({T}, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO holdfast_rows (t, app, ns, id, parent, refs, logs, settled, meta, body)
+VALUES ({T}, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (t, ns, id) DO UPDATE SET
-    parent = excluded.parent, refs = excluded.refs, logs = excluded.logs,
-    meta = excluded.meta, body = excluded.body
+    parent = excluded.parent, refs = excluded.refs, logs = excluded.logs, meta = excluded.meta, body = excluded.body,
+    settled = CASE WHEN excluded.settled = '{{}}' THEN settled ELSE excluded.settled END
 """
-RELINK_ROW = f"UPDATE holdfast_rows SET refs = ?, logs = ? WHERE t = {T} AND ns = ? AND id = ?"
+SETTLE_ROW = f"UPDATE holdfast_rows SET settled = ? WHERE t = {T} AND ns = ? AND id = ?"
 N = f"(SELECT n FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
 DROP_LABELS = f"DELETE FROM holdfast_labels WHERE n = {N}"
 PUT_LABEL = f"INSERT INTO holdfast_labels (n, label, app) VALUES ({N}, ?, ?)"
