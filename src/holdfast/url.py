@@ -60,6 +60,9 @@ class URL:
             known = "sqlite:///agent.db or memory://"
             msg = f"not a store's URL (no scheme): expected something like {known}"
             raise BadURL(msg)
+        if "#" in text:
+            msg = f"a '#' in the {scheme}:// URL has to be written as %23"
+            raise BadURL(msg)
         try:
             parts = urlsplit(text)
             port = parts.port
@@ -95,8 +98,8 @@ def open_store(source: object, *, namespace: str | None = None) -> "Store":
     if isinstance(source, str):
         url = URL.parse(source, namespace=namespace)
         return _opener(url.scheme)(url)  # type: ignore[no-any-return]
-    package = type(source).__module__.partition(".")[0]
-    known = CLIENTS.get(package)
+    packages = [base.__module__.partition(".")[0] for base in type(source).__mro__]
+    known = next((CLIENTS[package] for package in packages if package in CLIENTS), None)
     if known is None:
         accepted = ", ".join(sorted(CLIENTS))
         msg = f"expected a URL or a client of {accepted}, not {type(source).__name__}"

@@ -4,6 +4,7 @@ The simplest backend that is right, and so the one to read first. Nothing suspen
 serves blocking and asyncio callers; one lock makes each method atomic.
 """
 
+import secrets
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from holdfast.engine.records import (
     ThreadInfo,
     Write,
 )
-from holdfast.errors import Conflict
+from holdfast.errors import BadURL, Conflict
 from holdfast.url import URL
 
 
@@ -28,7 +29,7 @@ from holdfast.url import URL
 class Thread:
     """All that is stored for one thread."""
 
-    revision: int = 0
+    revision: int = field(default_factory=lambda: secrets.randbits(48))
     rows: dict[Key, Row] = field(default_factory=dict)
     logs: dict[str, dict[int, bytes]] = field(default_factory=dict)
     writes: dict[Key, dict[tuple[str, int], Write]] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class MemoryBackend:
     ) -> Found:
         """Read logs and writes straight from their dicts."""
         with self._lock:
-            found = self._threads.get(thread, Thread())
+            found = self._threads.get(thread, Thread(revision=0))
             segments = [s for log, seq in logs.items() for s in self._read(thread, log, seq)]
             writes = [
                 write
@@ -91,7 +92,7 @@ class MemoryBackend:
     async def apply(self, change: Change, /) -> None:
         """Check everything first, then change the dicts."""
         with self._lock:
-            thread = self._threads.get(change.thread) or Thread()
+            thread = self._threads.get(change.thread, Thread())
             _check(thread, change)
             self._threads[change.thread] = thread
             _make(thread, change)
@@ -134,7 +135,7 @@ def _check(thread: Thread, change: Change) -> None:
         raise Conflict("revision")
     if change.parent and change.parent not in thread.rows:
         raise Conflict("parent")
-    leans_hold = all(seq in thread.logs.get(log, ()) for log, seq in change.leans.items())
+    leans_hold = all(thread.logs.get(log, {}).get(seq) for log, seq in change.leans.items())
     if not leans_hold or any(seq in thread.logs.get(log, ()) for log, seq, _ in change.segments):
         raise Conflict("segment")
 
@@ -161,11 +162,12 @@ def _make(thread: Thread, change: Change) -> None:
 
 
 def _trim(thread: Thread, keep: Mapping[str, int], sweep: str) -> None:
-    thread.logs = {
-        log: {seq: data for seq, data in segments.items() if seq <= keep[log]}
-        for log, segments in thread.logs.items()
-        if log in keep
-    }
+    for log, segments in list(thread.logs.items()):
+        last = keep.get(log)
+        if last is None:
+            del thread.logs[log]
+        elif len(segments) > last + 1:
+            thread.logs[log] = {seq: data if seq <= last else b"" for seq, data in segments.items() if seq <= last + 1}
     for key in [key for key in thread.writes if key not in thread.rows and key.id < sweep]:
         del thread.writes[key]
 
@@ -209,6 +211,9 @@ _shared_lock = threading.Lock()
 def open_memory(url: URL) -> Store:
     """`memory://` is a store of its own; `memory://name` is shared by all who name it."""
     url.refuse_options()
+    if url.path.strip("/"):
+        msg = "a memory store has no path: memory:// or memory://name"
+        raise BadURL(msg)
     if not url.host:
         backend = MemoryBackend()
     else:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ormsgpack
-import xxhash
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -88,7 +87,7 @@ class Engine:
             if conflict.what == "parent":
                 raise await self._parent_gone(key, parent) from None
             # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
-            draft = Draft(self.serde, key, self.backend.limits.segments, {}, salt=secrets.token_bytes(8))
+            draft = Draft(self.serde, key, self.backend.limits.segments, {})
             change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
             try:
                 await self.backend.apply(change)
@@ -161,7 +160,6 @@ class Draft:
     key: Key
     most_segments: int
     before: Mapping[str, Tip]
-    salt: bytes = b""
     tips: dict[str, Tip] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     leans: dict[str, int] = field(default_factory=dict)
@@ -227,18 +225,13 @@ class Draft:
         sealed = seal(self.serde, content)
         if len(sealed) <= INLINE_LIMIT and content is value:
             return sealed
-        delta = begin(self.serde, self._new_log(channel), shape, content, sealed=sealed, marks=marks)
+        delta = begin(self.serde, new_log(), shape, content, sealed=sealed, marks=marks)
         return self._append(channel, delta.data, delta.tip)
 
     def _append(self, channel: str, data: bytes, tip: Tip) -> Ref:
         self.segments.append(Segment(tip.log, tip.seq, data))
         self.tips[channel] = tip
         return Ref(tip.log, tip.seq)
-
-    def _new_log(self, channel: str) -> str:
-        """A name that no other checkpoint, channel or attempt comes to."""
-        parts = [part.encode() for part in (*self.key, channel)]
-        return log_name(*parts, self.salt)
 
 
 class Page:
@@ -345,9 +338,9 @@ class Listing:
         return found
 
 
-def log_name(*parts: bytes) -> str:
-    """A short name for a log, from all that tells it from others: 96 bits as text that any store takes."""
-    return urlsafe_b64encode(xxhash.xxh3_128_digest(ormsgpack.packb(parts))[:12]).decode()
+def new_log() -> str:
+    """A name that no log had before, not even one that is gone: 96 random bits as text."""
+    return urlsafe_b64encode(secrets.token_bytes(12)).decode()
 
 
 def pending(serde: SerializerProtocol, writes: Iterable[Write]) -> list[tuple[str, str, Any]]:

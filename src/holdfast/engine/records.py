@@ -111,12 +111,15 @@ class Change:
     """A batch of changes to one thread, and what must hold for it to be made.
 
     `parent` is a row, `leans` are segments, that must exist; the number of each new segment must be
-    free; `revision` must be the thread's. Where one does not hold, nothing is changed and
+    free; `revision` must be the thread's, which never comes to the same number twice, even if the
+    thread is deleted and begun anew. Where one does not hold, nothing is changed and
     `Conflict` says which.
 
     `settle` gives rows that exist what is settled for them, and changes nothing else. `drop_rows`
-    takes the rows' pending writes along. `trim` keeps, of all segments of the thread,
-    only those that it covers (log -> last number); writes older than `sweep` that no row owns go too.
+    takes the rows' pending writes along. `trim` keeps, of all segments of the thread, only those that
+    it covers (log -> last number). A log that loses its end that way is closed: an empty segment takes
+    the next number, which nothing can lean on, so that no number ever stands for two changes. Writes
+    older than `sweep` that no row owns go too.
     """
 
     thread: str

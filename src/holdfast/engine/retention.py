@@ -6,7 +6,6 @@ names, in the same change that drops the ancestors. Nothing is decoded for it, a
 survivor needs none of them.
 """
 
-import secrets
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any
 import ormsgpack
 
 from holdfast.engine.config import text, texts
-from holdfast.engine.engine import Engine, log_name, opened
+from holdfast.engine.engine import Engine, new_log, opened
 from holdfast.engine.history import Lineage, Trails, follow, seed_name, trace, writes_name
 from holdfast.engine.logs import Shape
 from holdfast.engine.metadata import label, labels
@@ -97,11 +96,11 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     segments = set(found.segments)
     if inherited:
         segments.update((await engine.backend.fetch(source, "", inherited, (), ())).segments)
-    salt = secrets.token_bytes(8)
+    # Logs of its own, so that the two threads can go on from here without meeting.
+    names = {segment.log: new_log() for segment in segments}
 
     def moved(ref: Ref) -> Ref:
-        # A log of its own, so that the two threads can go on from here without meeting.
-        return Ref(log_name(ref.log.encode(), salt), ref.seq) if ref.log else ref
+        return Ref(names[ref.log], ref.seq) if ref.log else ref
 
     rows = tuple(
         replace(
@@ -214,7 +213,7 @@ def _unsettled(engine: Engine, row: Row) -> list[str]:
 
 
 def _log(segments: list[Segment], content: Any) -> Ref:
-    log = log_name(secrets.token_bytes(16))
+    log = new_log()
     segments.append(Segment(log, 0, ormsgpack.packb(content)))
     return Ref(log, 0)
 

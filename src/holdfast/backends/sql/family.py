@@ -16,6 +16,7 @@ there are, never on what they say.
 """
 
 import json
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -110,7 +111,7 @@ class SqlBackend:
         """One statement for segments and writes."""
         t = (self._app, thread)
         sql = sql_.SEGMENTS
-        params: list[Any] = [json.dumps(dict(logs)), *t, *t]
+        params: list[Any] = [_json(logs), *t, *t]
         if ids and channels:
             sql += "UNION ALL" + sql_.WRITES.format(ids=_places(ids), channels=_places(channels))
             params += [thread, *t, ns, *ids, *channels]
@@ -178,9 +179,9 @@ class SqlBackend:
         if change.parent:
             add(sql_.CHECK_PARENT, [(*t, *change.parent[1:])], expect=1, otherwise="parent")
         if change.leans:
-            leans = json.dumps(dict(change.leans))
-            add(sql_.CHECK_SEGMENTS, [(leans, *t)], expect=len(change.leans), otherwise="segment")
-        add(sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD, [t])
+            add(sql_.CHECK_SEGMENTS, [(_json(change.leans), *t)], expect=len(change.leans), otherwise="segment")
+        # A thread begins at a random revision, so that it is never taken for one of the same name before it.
+        add(sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD, [(*t, secrets.randbits(48))])
         add(sql_.PUT_SEGMENT, [(*t, *segment) for segment in change.segments], otherwise="segment")
         add(sql_.PUT_WRITE + sql_.FIRST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx >= 0])
         add(sql_.PUT_WRITE + sql_.LAST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx < 0])
@@ -194,7 +195,8 @@ class SqlBackend:
         for sql in (sql_.DROP_LABELS, sql_.DROP_ROW, sql_.DROP_WRITES):
             add(sql, [(*t, *key[1:]) for key in change.drop_rows])
         if change.trim is not None:
-            add(sql_.TRIM_SEGMENTS, [(*t, json.dumps(dict(change.trim)))])
+            add(sql_.TRIM_SEGMENTS, [(*t, _json(change.trim))])
+            add(sql_.CLOSE_LOGS, [(*t, _json(change.trim))])
             add(sql_.SWEEP_WRITES, [(*t, change.sweep)])
         return program
 
@@ -204,7 +206,7 @@ def _places(values: Collection[Any]) -> str:
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(dict(value), separators=(",", ":"))
 
 
 def _refs_out(row: Row) -> tuple[str, str, str]:

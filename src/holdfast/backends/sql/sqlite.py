@@ -20,10 +20,11 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from holdfast.backends import Store
 from holdfast.backends.sql.family import SqlBackend, Statement
@@ -34,10 +35,10 @@ from holdfast.url import URL
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 _MOST_AT_ONCE = 256
 _READERS = 4
+_LONGEST = 86_400
 _OLDEST = (3, 35, 0)
 
-# A connection must never be used or closed on the other side of a fork; these are kept from being so.
-_left_behind: list[object] = []
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -58,7 +59,9 @@ class BlockingWire:
         self._timeout = timeout
         self._synchronous = synchronous
         self._given: sqlite3.Connection | None = None
-        self._reset()
+        self._closed = False
+        self.after_fork()
+        _wires.add(self)
 
     @classmethod
     def over(cls, connection: sqlite3.Connection) -> "BlockingWire":
@@ -67,9 +70,8 @@ class BlockingWire:
         wire._given = wire._writer = connection
         return wire
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._closed = False
+    def after_fork(self) -> None:
+        """Begin without connections; those of the parent process are not ours to use."""
         self._turn = threading.RLock()
         self._queue: deque[Job] = deque()
         self._writer = self._given
@@ -82,9 +84,8 @@ class BlockingWire:
     async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
         """Read the schema's number; migrate only if it is behind."""
         with self._turn:
-            connection = self._writing()
             try:
-                self._migrate(connection, migrations)
+                self._migrate(self._writing(), migrations)
             except sqlite3.Error as error:
                 raise self._explain(error) from error
 
@@ -98,7 +99,7 @@ class BlockingWire:
             try:
                 return connection.execute(sql, params).fetchall()
             finally:
-                self._idle.append(connection)
+                self._give_back(connection)
         except sqlite3.Error as error:
             raise self._explain(error) from error
 
@@ -116,38 +117,40 @@ class BlockingWire:
         """Close every connection that we opened."""
         with self._turn:
             self._closed = True
-            opened = [] if self._pid != os.getpid() else list(self._idle)
-            if self._writer is not None and self._given is None and self._pid == os.getpid():
-                opened.append(self._writer)
-            self._idle.clear()
+            while self._idle:
+                self._idle.pop().close()
+            if self._writer is not None and self._given is None:
+                self._writer.close()
             self._writer = None
-            for connection in opened:
-                connection.close()
 
     def enqueue(self, job: Job) -> None:
         """Line up for the next commit."""
-        if self._pid != os.getpid():
-            _left_behind.append((self._writer, self._idle, self._queue, self._turn))
-            self._reset()
         self._queue.append(job)
 
     def flush(self) -> None:
-        """Commit all that waits. Only for whoever has the turn."""
+        """Commit all that waits, together."""
         with self._turn:
             while self._queue:
                 jobs = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
                 try:
                     self._commit(jobs)
+                except sqlite3.Error as error:
+                    _fail(jobs, self._explain(error))
                 except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-                    failure = self._explain(error) if isinstance(error, sqlite3.Error) else error
-                    for job in jobs:
-                        job.error = job.error or failure
-                _finish(jobs)
+                    _fail(jobs, error)
+                except BaseException:
+                    _fail(jobs, StoreError("interrupted while it was being stored: look whether it was, or try again"))
+                    raise
+                finally:
+                    _finish(jobs)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         connection = self._writing()
         if _is_busy(connection):
-            msg = "the connection that was handed in is inside a transaction: commit or roll back first"
+            msg = (
+                "the connection that was handed in is inside a transaction: commit or roll back first "
+                "(with autocommit=False it always is: open it with autocommit=True or isolation_level=None)"
+            )
             raise StoreError(msg)
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -180,10 +183,13 @@ class BlockingWire:
         except IndexError:
             return self._open()
 
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        self._idle.append(connection)
+        if self._closed:  # in the meantime, perhaps before this one was idle
+            while self._idle:
+                self._idle.pop().close()
+
     def _check(self) -> None:
-        if self._pid != os.getpid():
-            _left_behind.append((self._writer, self._idle, self._queue, self._turn))
-            self._reset()
         if self._closed:
             msg = f"the saver on sqlite:///{self._path} was closed"
             raise Closed(msg)
@@ -240,16 +246,16 @@ class BlockingWire:
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         where = "the connection that was handed in" if self._given else f"sqlite:///{self._path}"
-        text = str(error)
-        if "locked" in text:
-            hint = f" for {self._timeout:g} s; another process holds it: raise ?timeout= or look for a long transaction"
-        elif "unable to open" in text:
+        name = getattr(error, "sqlite_errorname", "")
+        hint = ""
+        if name.startswith("SQLITE_BUSY"):
+            waited = "" if self._given else f" after {self._timeout:g} s"
+            hint = f"{waited}: another process holds it; raise the timeout or look for a long transaction"
+        elif name.startswith("SQLITE_CANTOPEN"):
             hint = f": does the folder {str(Path(self._path).parent)!r} exist, and may this user write there?"
-        elif "thread" in text:
-            hint = ": open it with check_same_thread=False, LangGraph calls from several threads"
-        else:
-            hint = ""
-        return StoreError(f"{where}: {text}{hint}")
+        elif isinstance(error, sqlite3.ProgrammingError) and "same thread" in str(error):
+            hint = "\nOpen it with check_same_thread=False: LangGraph calls from several threads."
+        return StoreError(f"{where}: {error}{hint}")
 
 
 class AsyncioWire:
@@ -257,10 +263,11 @@ class AsyncioWire:
 
     def __init__(self, blocking: BlockingWire) -> None:
         self._blocking = blocking
-        self._reset()
+        self.after_fork()
+        _wires.add(self)
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
+    def after_fork(self) -> None:
+        """Begin with threads of our own; those of the parent process did not come along."""
         self._scheduled = False
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-reader")
@@ -271,44 +278,57 @@ class AsyncioWire:
 
     async def read(self, sql: str, params: Sequence[Any], /) -> list[tuple[Any, ...]]:
         """As the blocking wire does, in a thread."""
-        rows: list[tuple[Any, ...]] = await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
-        return rows
+        return await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
 
     async def write(self, program: Sequence[Statement], /) -> None:
         """Queue up; a thread commits all that waits by the time it looks."""
-        job = Job(program, asyncio.get_running_loop().create_future())
-        self._check()
-        self._blocking.enqueue(job)
+        done = asyncio.get_running_loop().create_future()
+        self._blocking.enqueue(Job(program, done))
         if not self._scheduled:
             self._scheduled = True
-            self._writer.submit(self._lead)
-        assert job.future is not None  # noqa: S101 - made three lines above
-        await job.future
+            self._submit(self._writer, self._lead)
+        await done
 
     async def close(self) -> None:
         """Finish what is queued, then close the connections."""
-        await asyncio.get_running_loop().run_in_executor(None, self.stop)
-        await self._blocking.close()
 
-    def stop(self) -> None:
-        """Wait for the threads to end."""
-        if self._pid == os.getpid():
+        def stop() -> None:
             self._writer.shutdown()
             self._readers.shutdown()
+            run(self._blocking.close())
+
+        await asyncio.get_running_loop().run_in_executor(None, stop)
 
     def _lead(self) -> None:
         # Cleared first: a job that comes while we work finds it so and calls us again.
         self._scheduled = False
         self._blocking.flush()
 
-    async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
-        self._check()
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._submit(pool, work))
 
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            _left_behind.append((self._writer, self._readers))
-            self._reset()
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
+        try:
+            return pool.submit(work)
+        except RuntimeError as error:
+            msg = "the saver was closed"
+            raise Closed(msg) from error
+
+
+# A connection must never be used, or closed, on the other side of a fork: what a child inherits is
+# put here and left alone.
+_left_behind: list[object] = []
+_wires: "WeakSet[BlockingWire | AsyncioWire]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for wire in list(_wires):
+        _left_behind.append(dict(vars(wire)))
+        wire.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_busy(connection: sqlite3.Connection) -> bool:
@@ -329,6 +349,11 @@ def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
                 if statement.otherwise is None:
                     raise
                 raise Conflict(statement.otherwise) from None
+
+
+def _fail(jobs: Sequence[Job], error: Exception) -> None:
+    for job in jobs:
+        job.error = job.error or error
 
 
 def _finish(jobs: Sequence[Job]) -> None:
@@ -374,12 +399,18 @@ def open_sqlite(url: URL) -> Store:
     try:
         timeout = float(url.options.get("timeout", "60"))
     except ValueError:
-        msg = f"timeout must be a number of seconds, not {url.options['timeout']!r}"
-        raise BadURL(msg) from None
+        timeout = -1
+    if not 0 <= timeout <= _LONGEST:
+        msg = f"timeout must be a number of seconds from 0 to {_LONGEST}, not {url.options['timeout']!r}"
+        raise BadURL(msg)
     if "\0" in url.path:
         msg = "a file's path can't have NUL in it"
         raise BadURL(msg)
-    wire = BlockingWire(url.path.removeprefix("/"), timeout=timeout, synchronous=synchronous)
+    path = url.path.removeprefix("/")
+    # Files are opened when they are needed: the working directory may be another one by then.
+    wire = BlockingWire(
+        path if path == ":memory:" else str(Path(path).absolute()), timeout=timeout, synchronous=synchronous
+    )
     return _store(wire, url.namespace)
 
 

@@ -134,11 +134,11 @@ CHECK_REVISION = f"SELECT coalesce((SELECT revision FROM holdfast_threads WHERE 
 CHECK_PARENT = f"SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
 CHECK_SEGMENTS = f"""
 SELECT count(*) FROM json_each(?) needed
-JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value
+JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
 """
-TOUCH_THREAD = "INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, 0) ON CONFLICT DO NOTHING"
+TOUCH_THREAD = "INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 BUMP_THREAD = """
-INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, 1)
+INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, ?)
 ON CONFLICT (app, thread) DO UPDATE SET revision = revision + 1
 """
 PUT_SEGMENT = f"INSERT INTO holdfast_segments (t, log, seq, data) VALUES ({T}, ?, ?, ?)"
@@ -163,10 +163,9 @@ DROP_LABELS = f"DELETE FROM holdfast_labels WHERE n = {N}"
 PUT_LABEL = f"INSERT INTO holdfast_labels (n, label, app) VALUES ({N}, ?, ?)"
 DROP_ROW = f"DELETE FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
 DROP_WRITES = f"DELETE FROM holdfast_writes WHERE t = {T} AND ns = ? AND id = ?"
-TRIM_SEGMENTS = f"""
-DELETE FROM holdfast_segments
-WHERE t = {T} AND seq > coalesce((SELECT value FROM json_each(?) kept WHERE kept.key = log), -1)
-"""
+KEPT = "coalesce((SELECT value FROM json_each(?) kept WHERE kept.key = log), -2)"
+TRIM_SEGMENTS = f"DELETE FROM holdfast_segments WHERE t = {T} AND seq > {KEPT} + 1"
+CLOSE_LOGS = f"UPDATE holdfast_segments SET data = x'' WHERE t = {T} AND seq = {KEPT} + 1"
 SWEEP_WRITES = f"""
 DELETE FROM holdfast_writes
 WHERE t = {T} AND id < ? AND NOT EXISTS (
