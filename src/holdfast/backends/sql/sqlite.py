@@ -43,12 +43,19 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Job:
-    """A program on its way through the queue."""
+    """A program on its way through the queue. Only a commit makes it `stored`."""
 
     program: Sequence[Statement]
     future: asyncio.Future[None] | None = None
     done: bool = False
+    stored: bool = False
     error: Exception | None = None
+
+    def failure(self) -> Exception | None:
+        """Why it was not stored, if it was not."""
+        if self.stored or self.error:
+            return self.error
+        return StoreError("interrupted while it was being stored: look whether it was, or try again")
 
 
 class BlockingWire:
@@ -110,8 +117,8 @@ class BlockingWire:
         with self._turn:
             if not job.done:
                 self.flush()
-        if job.error:
-            raise job.error
+        if failure := job.failure():
+            raise failure
 
     async def close(self) -> None:
         """Close every connection that we opened."""
@@ -138,9 +145,6 @@ class BlockingWire:
                     _fail(jobs, self._explain(error))
                 except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
                     _fail(jobs, error)
-                except BaseException:
-                    _fail(jobs, StoreError("interrupted while it was being stored: look whether it was, or try again"))
-                    raise
                 finally:
                     _finish(jobs)
 
@@ -165,6 +169,8 @@ class BlockingWire:
                     job.error = self._explain(error) if isinstance(error, sqlite3.Error) else error
                 connection.execute("RELEASE job")
             connection.execute("COMMIT")
+            for job in jobs:
+                job.stored = job.error is None
         except BaseException:
             if _is_busy(connection):
                 connection.execute("ROLLBACK")
@@ -373,8 +379,8 @@ def _finish(jobs: Sequence[Job]) -> None:
 def _resolve(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.future is not None and not job.future.done():
-            if job.error:
-                job.future.set_exception(job.error)
+            if failure := job.failure():
+                job.future.set_exception(failure)
             else:
                 job.future.set_result(None)
 
