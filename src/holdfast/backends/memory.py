@@ -4,7 +4,6 @@ The simplest backend that is right, and so the one to read first. Nothing suspen
 serves blocking and asyncio callers; one lock makes each method atomic.
 """
 
-import secrets
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from holdfast.engine.records import (
     ThreadInfo,
     Write,
 )
+from holdfast.engine.unique import unique
 from holdfast.errors import BadURL, Conflict
 from holdfast.url import URL
 
@@ -29,7 +29,7 @@ from holdfast.url import URL
 class Thread:
     """All that is stored for one thread."""
 
-    revision: int = field(default_factory=lambda: secrets.randbits(48))
+    revision: int = field(default_factory=lambda: unique(48))
     rows: dict[Key, Row] = field(default_factory=dict)
     logs: dict[str, dict[int, bytes]] = field(default_factory=dict)
     writes: dict[Key, dict[tuple[str, int], Write]] = field(default_factory=dict)

@@ -4,7 +4,6 @@ An engine is a light object: a backend, a serializer and what is remembered of t
 are written once, as coroutines; over a blocking backend they never suspend.
 """
 
-import secrets
 from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from holdfast.engine.logs import (
 from holdfast.engine.metadata import check_filter, labels, matches, merge, where
 from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import seal, unseal
+from holdfast.engine.unique import unique
 from holdfast.engine.values import WAITING, Values
 from holdfast.errors import BadConfig, Conflict, HoldfastError, ParentDeleted, ThreadDeleted, Unreadable
 
@@ -340,7 +340,7 @@ class Listing:
 
 def new_log() -> str:
     """A name that no log had before, not even one that is gone: 96 random bits as text."""
-    return urlsafe_b64encode(secrets.token_bytes(12)).decode()
+    return urlsafe_b64encode(unique(96).to_bytes(12)).decode()
 
 
 def pending(serde: SerializerProtocol, writes: Iterable[Write]) -> list[tuple[str, str, Any]]:

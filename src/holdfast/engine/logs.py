@@ -6,19 +6,20 @@ anything else is a log of one segment. What a saver last read or wrote of a chan
 these, element by element and by content, so whatever was changed in place is seen. Without a tip,
 or with any surprise, a new log is begun with the whole value, which is always right.
 
-A segment is msgpack: `[shape, value]` to begin a log, `[at, delete, insert]` for a list and
-`[removed, set]` for a dict. `value`, `insert`, `removed` and `set` are sealed by the serializer;
-`removed` is a dict too, so that its keys go the same way as those of `set`.
+A segment begins with a byte: the shape of a value that stands behind it, whole; or that it is a splice
+(where, how many elements go, then the list that comes instead) or an update (the length of the first of
+two dicts, whose keys go, then the one whose items are set). Values, lists and dicts are sealed by the
+serializer; keys that go are in a dict too, so that they take the same way as those that come.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
+from struct import Struct
 from types import NoneType
 from typing import Any, NamedTuple
 
-import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
@@ -30,8 +31,12 @@ from holdfast.engine.seal import seal, unseal
 INLINE_LIMIT = 512
 """Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
 
-_SLACK = 16_384
-_WASTE = 3
+_SPLICE = 16
+_UPDATE = 17
+_SPLICE_HEAD = Struct(">BII")
+_UPDATE_HEAD = Struct(">BI")
+_SLACK = 4_096
+_WASTE = 2
 _BLOCK = 64
 _SMALL = 64
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
@@ -110,10 +115,15 @@ def begin(
     serde: SerializerProtocol, log: str, shape: Shape, content: Any, *, sealed: bytes, marks: Marks | None = None
 ) -> Delta:
     """The first segment of a log: the whole value, sealed; `marks` if they are taken already."""
-    data: bytes = ormsgpack.packb([shape.value, sealed])
+    data = whole(shape, sealed)
     block = block_of(shape, content)
     known = take_marks(serde, shape, content, block, sealed) if marks is None else marks
     return Delta(data, Tip(log, 0, shape, block, _count(shape, content), known, len(data), len(data)))
+
+
+def whole(shape: Shape, sealed: bytes) -> bytes:
+    """The segment that begins a log."""
+    return b"".join((shape.to_bytes(1), sealed))
 
 
 def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> Delta | None:
@@ -142,7 +152,7 @@ def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[byt
     at = min(head * tip.block, tip.count, len(new))
     gone = tip.count - at - tail
     insert = new[at : len(new) - tail]
-    return ormsgpack.packb([at, gone, seal(serde, insert) if insert else b""]), gone
+    return b"".join((_SPLICE_HEAD.pack(_SPLICE, at, gone), seal(serde, insert) if insert else b"")), gone
 
 
 def _update(
@@ -158,10 +168,9 @@ def _update(
     replayed = [key for key in old if key in marks] + [key for key in changed if key not in old]
     if replayed != list(new):
         return None
-    data = ormsgpack.packb(
-        [seal(serde, dict.fromkeys(removed)) if removed else b"", seal(serde, changed) if changed else b""]
-    )
-    return data, gone
+    going = seal(serde, dict.fromkeys(removed)) if removed else b""
+    coming = seal(serde, changed) if changed else b""
+    return b"".join((_UPDATE_HEAD.pack(_UPDATE, len(going)), going, coming)), gone
 
 
 def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
@@ -215,7 +224,7 @@ class Reader:
         self._serde = serde
         self._logs = logs
         self._shared = shared
-        self._patterns: dict[str, list[Any] | None] = {}
+        self._patterns: dict[str, list[tuple[Any, ...]] | None] = {}
 
     def read(self, log: str, seq: int) -> tuple[Shape, Any, float]:
         """The value of a log up to a segment: its shape, its content, and its size if written anew."""
@@ -238,13 +247,21 @@ class Reader:
         marks = take_marks(self._serde, shape, content, block)
         return Tip(log, seq, shape, block, _count(shape, content), marks, stored, live)
 
-    def _decode(self, log: str, number: int) -> list[Any]:
-        """A segment with its sealed parts opened: a number stays, bytes become what they stand for."""
-        parts = ormsgpack.unpackb(self._logs[log][number])
-        return [unseal(self._serde, part) if part and type(part) is bytes else part for part in parts]
+    def _decode(self, log: str, number: int) -> tuple[Any, ...]:
+        """A segment with its sealed parts opened."""
+        data = self._logs[log][number]
+        if data[0] == _SPLICE:
+            _, at, gone = _SPLICE_HEAD.unpack_from(data)
+            return at, gone, unseal(self._serde, data, _SPLICE_HEAD.size) if len(data) > _SPLICE_HEAD.size else ()
+        if data[0] == _UPDATE:
+            _, length = _UPDATE_HEAD.unpack_from(data)
+            middle = _UPDATE_HEAD.size + length
+            going = unseal(self._serde, data[:middle], _UPDATE_HEAD.size) if length else {}
+            return going, unseal(self._serde, data, middle) if len(data) > middle else {}
+        return Shape(data[0]), unseal(self._serde, data, 1)
 
-    def _replay(self, log: str, changes: list[list[Any]], seq: int) -> tuple[Shape, Any, float]:
-        shape, content = Shape(changes[0][0]), changes[0][1]
+    def _replay(self, log: str, changes: list[tuple[Any, ...]], seq: int) -> tuple[Shape, Any, float]:
+        shape, content = changes[0]
         live = float(len(self._logs[log][0]))
         if not seq:
             return shape, content, live
@@ -258,13 +275,13 @@ class Reader:
         return shape, content, live
 
 
-def _apply_splice(content: list[Any], change: list[Any]) -> int:
+def _apply_splice(content: list[Any], change: tuple[Any, ...]) -> int:
     at, gone, insert = change
     content[at : at + gone] = insert
     return int(gone)
 
 
-def _apply_update(content: dict[Any, Any], change: list[Any]) -> int:
+def _apply_update(content: dict[Any, Any], change: tuple[Any, ...]) -> int:
     removed, changed = change
     for key in removed:
         del content[key]

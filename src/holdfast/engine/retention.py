@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import ormsgpack
 
 from holdfast.engine.config import text, texts
 from holdfast.engine.engine import Engine, new_log, opened
 from holdfast.engine.history import Lineage, Trails, follow, seed_name, trace, writes_name
-from holdfast.engine.logs import Shape
+from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.records import Change, Key, Query, Ref, Row, Segment
 from holdfast.errors import BadConfig, Conflict, StoreError
@@ -180,9 +179,9 @@ async def _drop(engine: Engine, thread: str, rows: Sequence[Row], doomed: Sequen
             if history.seed is not None:
                 seed = history.seed
                 names[seed_name(channel)] = (
-                    _log(segments, [Shape.WHOLE.value, seed]) if isinstance(seed, bytes) else seed
+                    _log(segments, whole(Shape.WHOLE, seed)) if isinstance(seed, bytes) else seed
                 )
-            names[writes_name(channel)] = _log(segments, history.writes)
+            names[writes_name(channel)] = _log(segments, ormsgpack.packb(history.writes))
     trim: dict[str, int] = defaultdict(int)
     for key, row in kept.items():
         for log, seq in [*row.logs().items(), *settled[key].values()]:
@@ -212,9 +211,9 @@ def _unsettled(engine: Engine, row: Row) -> list[str]:
     ]
 
 
-def _log(segments: list[Segment], content: Any) -> Ref:
+def _log(segments: list[Segment], data: bytes) -> Ref:
     log = new_log()
-    segments.append(Segment(log, 0, ormsgpack.packb(content)))
+    segments.append(Segment(log, 0, data))
     return Ref(log, 0)
 
 

@@ -17,7 +17,8 @@ def seal(serde: SerializerProtocol, value: Any) -> bytes:
     return b"".join((len(name).to_bytes(1), name, data))
 
 
-def unseal(serde: SerializerProtocol, sealed: bytes) -> Any:
-    """Give a sealed value back to the serializer that reads its tag."""
-    end = 1 + sealed[0]
-    return serde.loads_typed((sealed[1:end].decode(), sealed[end:]))
+def unseal(serde: SerializerProtocol, data: bytes, start: int = 0) -> Any:
+    """Give a sealed value, from `start` on, back to the serializer that reads its tag."""
+    begin = start + 1
+    end = begin + data[start]
+    return serde.loads_typed((data[begin:end].decode(), data[end:]))

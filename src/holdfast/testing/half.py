@@ -15,6 +15,9 @@ from holdfast.saver import Saver
 HalfName = Literal["sync", "async"]
 
 Histories = Mapping[str, DeltaChannelHistory]
+# Named here: inside Half, `list` is a method.
+Tuples = list[CheckpointTuple]
+Names = list[str]
 
 
 def name(number: int) -> str:
@@ -97,7 +100,7 @@ class Half:
         filter: Any = None,
         before: RunnableConfig | None = None,
         limit: Any = None,
-    ) -> list[CheckpointTuple]:
+    ) -> Tuples:
         """`list`, to its end."""
         if self.is_async:
             return [found async for found in self.saver.alist(config, filter=filter, before=before, limit=limit)]
@@ -150,7 +153,7 @@ class Half:
             return await self.saver.aget_delta_channel_history(config=config, channels=channels)
         return self.saver.get_delta_channel_history(config=config, channels=channels)
 
-    async def threads(self) -> list[str]:
+    async def threads(self) -> Names:
         """The names of all threads."""
         if self.is_async:
             return [info.thread async for info in self.saver.athreads()]
@@ -182,7 +185,7 @@ class Half:
         assert found is not None, f"no checkpoint {id!r} on thread {thread!r}, namespace {ns!r}"
         return found
 
-    async def ids(self, config: RunnableConfig | None = None, **options: Any) -> list[str]:
+    async def ids(self, config: RunnableConfig | None = None, **options: Any) -> Names:
         """The ids of a listing, in its order."""
         return [id_of(found) for found in await self.list(config, **options)]
 

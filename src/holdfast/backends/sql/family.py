@@ -15,11 +15,11 @@ wire runs in one transaction. Every value is bound: the text of a statement depe
 there are, never on what they say.
 """
 
-import json
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import orjson
 
 from holdfast.backends.sql import statements as sql_
 from holdfast.engine.records import (
@@ -35,6 +35,7 @@ from holdfast.engine.records import (
     ThreadInfo,
     Write,
 )
+from holdfast.engine.unique import unique
 
 _ROW, _SEGMENT, _WRITE = 0, 1, 2
 
@@ -181,7 +182,7 @@ class SqlBackend:
         if change.leans:
             add(sql_.CHECK_SEGMENTS, [(_json(change.leans), *t)], expect=len(change.leans), otherwise="segment")
         # A thread begins at a random revision, so that it is never taken for one of the same name before it.
-        add(sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD, [(*t, secrets.randbits(48))])
+        add(sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD, [(*t, unique(48))])
         add(sql_.PUT_SEGMENT, [(*t, *segment) for segment in change.segments], otherwise="segment")
         add(sql_.PUT_WRITE + sql_.FIRST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx >= 0])
         add(sql_.PUT_WRITE + sql_.LAST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx < 0])
@@ -206,7 +207,7 @@ def _places(values: Collection[Any]) -> str:
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(dict(value), separators=(",", ":"))
+    return orjson.dumps(value).decode()
 
 
 def _refs_out(row: Row) -> tuple[str, str, str]:
@@ -219,9 +220,10 @@ def _refs_out(row: Row) -> tuple[str, str, str]:
 
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
-    logs = json.loads(numbers)
+    logs = orjson.loads(numbers)
     return {
-        name: None if log is None else Ref(log, logs[log]) if log else INLINE for name, log in json.loads(named).items()
+        name: None if log is None else Ref(log, logs[log]) if log else INLINE
+        for name, log in orjson.loads(named).items()
     }
 
 
@@ -231,7 +233,7 @@ def _found(rows: Sequence[tuple[Any, ...]]) -> Found:
         if kind == _ROW:
             thread, revision, ns, id_, parent, refs, logs, settled, meta, *body = row
             found.revisions[thread] = revision
-            kept = {name: Ref(*ref) for name, ref in json.loads(settled).items()}
+            kept = {name: Ref(*ref) for name, ref in orjson.loads(settled).items()}
             key = Key(thread, ns, id_)
             found.rows.append(Row(key, parent, _refs_in(refs, logs), meta, *body, settled=kept))
         elif kind == _SEGMENT:

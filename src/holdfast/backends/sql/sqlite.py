@@ -158,16 +158,16 @@ class BlockingWire:
             raise StoreError(msg)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for job in jobs:
-                connection.execute("SAVEPOINT job")
-                try:
+            try:
+                for job in jobs:
                     _run(connection, job.program)
-                except (Conflict, sqlite3.Error, OverflowError) as error:
-                    if not _is_busy(connection):  # SQLite itself gave up all of it: disk full, I/O error
-                        raise
-                    connection.execute("ROLLBACK TO job")
-                    job.error = self._explain(error) if isinstance(error, sqlite3.Error) else error
-                connection.execute("RELEASE job")
+            except (Conflict, sqlite3.Error, OverflowError):
+                if len(jobs) == 1 or not _is_busy(connection):
+                    raise
+                # Rare enough that only now each of them gets a savepoint.
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN IMMEDIATE")
+                self._run_apart(connection, jobs)
             connection.execute("COMMIT")
             for job in jobs:
                 job.stored = job.error is None
@@ -175,6 +175,19 @@ class BlockingWire:
             if _is_busy(connection):
                 connection.execute("ROLLBACK")
             raise
+
+    def _run_apart(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
+        """Run each in a savepoint: what one of them meets with is not the others' business."""
+        for job in jobs:
+            connection.execute("SAVEPOINT job")
+            try:
+                _run(connection, job.program)
+            except (Conflict, sqlite3.Error, OverflowError) as error:
+                if not _is_busy(connection):  # SQLite itself gave up all of it: disk full, I/O error
+                    raise
+                connection.execute("ROLLBACK TO job")
+                job.error = self._explain(error) if isinstance(error, sqlite3.Error) else error
+            connection.execute("RELEASE job")
 
     def _writing(self) -> sqlite3.Connection:
         self._check()
@@ -274,7 +287,7 @@ class AsyncioWire:
 
     def after_fork(self) -> None:
         """Begin with threads of our own; those of the parent process did not come along."""
-        self._scheduled = False
+        self._waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-reader")
 
@@ -288,11 +301,13 @@ class AsyncioWire:
 
     async def write(self, program: Sequence[Statement], /) -> None:
         """Queue up; a thread commits all that waits by the time it looks."""
-        done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
         self._blocking.enqueue(Job(program, done))
-        if not self._scheduled:
-            self._scheduled = True
-            self._submit(self._writer, self._lead)
+        if loop not in self._waiting:
+            # When every task that is ready now has had its turn, so that they are committed together.
+            self._waiting.add(loop)
+            loop.call_soon(self._lead, loop)
         await done
 
     async def close(self) -> None:
@@ -305,10 +320,12 @@ class AsyncioWire:
 
         await asyncio.get_running_loop().run_in_executor(None, stop)
 
-    def _lead(self) -> None:
-        # Cleared first: a job that comes while we work finds it so and calls us again.
-        self._scheduled = False
-        self._blocking.flush()
+    def _lead(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting.discard(loop)
+        try:
+            self._submit(self._writer, self._blocking.flush)
+        except Closed:
+            self._blocking.flush()  # nobody else will: each of them fails, and is told so
 
     async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._submit(pool, work))

@@ -1,7 +1,9 @@
 """Every statement of the SQL family, and the migrations that make its tables.
 
 The first column of what a read returns says what the rest is: 0 a row, 1 a segment, 2 a write, 3 a thread. Braces
-stand for conditions and for lists of placeholders, which are made of constants alone.
+stand for conditions and for lists of placeholders, which are made of constants alone. CROSS JOIN tells
+SQLite to take the tables in the order they stand in, the few wanted things first: it has no statistics
+to see that by, and guessed wrong (13 times slower with one log, 20 times with fifty).
 """
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -48,7 +50,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             seq  INTEGER NOT NULL,
             data BLOB NOT NULL,
             PRIMARY KEY (t, log, seq)
-        ) WITHOUT ROWID
+        )
         """,
         """
         CREATE TABLE holdfast_writes (
@@ -61,7 +63,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             path    TEXT NOT NULL,
             value   BLOB NOT NULL,
             PRIMARY KEY (t, ns, id, task, idx)
-        ) WITHOUT ROWID
+        )
         """,
     ),
 )
@@ -92,24 +94,24 @@ needed AS MATERIALIZED (
 SELECT 0, thread, revision, ns, id, parent, refs, logs, settled, meta, body FROM hit
 UNION ALL
 SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM needed JOIN holdfast_segments s ON s.t = needed.t AND s.log = needed.log AND s.seq <= needed.seq
+FROM needed CROSS JOIN holdfast_segments s ON s.t = needed.t AND s.log = needed.log AND s.seq <= needed.seq
 UNION ALL
 SELECT 2, hit.thread, w.ns, w.id, w.task, w.idx, w.channel, w.path, w.value, NULL, NULL
-FROM hit JOIN holdfast_writes w ON w.t = hit.t AND w.ns = hit.ns AND w.id = hit.id
+FROM hit CROSS JOIN holdfast_writes w ON w.t = hit.t AND w.ns = hit.ns AND w.id = hit.id
 """
 
 KEYS = """
 r.n IN (
     SELECT named.n FROM (VALUES {places}) AS wanted
-    JOIN holdfast_threads owner ON owner.app = ? AND owner.thread = wanted.column1
-    JOIN holdfast_rows named ON named.t = owner.t AND named.ns = wanted.column2 AND named.id = wanted.column3
+    CROSS JOIN holdfast_threads owner ON owner.app = ? AND owner.thread = wanted.column1
+    CROSS JOIN holdfast_rows named ON named.t = owner.t AND named.ns = wanted.column2 AND named.id = wanted.column3
 )
 """
 
 SEGMENTS = f"""
 SELECT 1, s.log, s.seq, s.data, NULL, NULL, NULL, NULL, NULL
 FROM json_each(?) needed
-JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq <= needed.value
+CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq <= needed.value
 UNION ALL
 SELECT 3, thread, revision, NULL, NULL, NULL, NULL, NULL, NULL
 FROM holdfast_threads WHERE app = ? AND thread = ?
@@ -134,7 +136,7 @@ CHECK_REVISION = f"SELECT coalesce((SELECT revision FROM holdfast_threads WHERE 
 CHECK_PARENT = f"SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
 CHECK_SEGMENTS = f"""
 SELECT count(*) FROM json_each(?) needed
-JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
+CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
 """
 TOUCH_THREAD = "INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 BUMP_THREAD = """

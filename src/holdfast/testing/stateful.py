@@ -1,0 +1,448 @@
+"""A saver and a plain model of it, driven side by side by Hypothesis.
+
+Two savers share the store, one through its sync half and one through its async half, so that what
+each remembers goes stale all the time. After every step, all that the store holds is compared with the model.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
+from langgraph.checkpoint.serde.types import RESUME, _DeltaSnapshot
+
+from holdfast.errors import ThreadDeleted
+from holdfast.testing.half import Half, HalfName, checkpoint_of, config_of, name
+
+CI = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+"""The profile of a test run: the same examples each time."""
+
+THREADS = ("t", "t2", "T")
+NAMESPACES = ("", "n")
+DELTAS = ("log", "facts")
+
+Place = tuple[str, str, int]
+"""Thread, namespace and number of a checkpoint."""
+History = tuple[Any, list[tuple[str, Any]]]
+"""A seed (or `NO_SEED`) and the writes since, by task."""
+
+NO_SEED = "no seed"
+
+
+@dataclass
+class Entry:
+    """One checkpoint, as the model knows it."""
+
+    parent: int | None
+    values: dict[str, Any]
+    metadata: dict[str, Any]
+    settled: dict[str, History] = field(default_factory=dict)
+
+    def empty(self) -> list[str]:
+        """Delta channels without a value of their own."""
+        return [channel for channel in DELTAS if channel not in self.values]
+
+
+class Ledger:
+    """What a saver should hold, in the plainest way: nothing is shared, nothing is clever."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Place, Entry] = {}
+        self.writes: dict[Place, dict[tuple[str, int], tuple[str, str, Any]]] = {}
+
+    def numbers(self, thread: str, ns: str) -> list[int]:
+        """The checkpoints of a namespace, oldest first."""
+        return sorted(number for t, n, number in self.entries if (t, n) == (thread, ns))
+
+    def write(self, place: Place, task: str, idx: int, channel: str, path: str, value: Any) -> None:
+        """The first one stands; below zero the last one."""
+        stored = self.writes.setdefault(place, {})
+        if idx < 0 or (task, idx) not in stored:
+            stored[task, idx] = (channel, path, value)
+
+    def pending(self, place: Place) -> list[tuple[str, str, Any]]:
+        """A checkpoint's writes, in order."""
+        stored = self.writes.get(place, {})
+        ordered = sorted((path, task, idx, channel, value) for (task, idx), (channel, path, value) in stored.items())
+        return [(task, channel, value) for _, task, _, channel, value in ordered]
+
+    def history(self, place: Place, channel: str) -> History:
+        """What a delta channel's past comes to, by walking up the parents."""
+        thread, ns, number = place
+        base: History = (NO_SEED, [])
+        writes: list[list[tuple[str, Any]]] = []
+        seen = {number}
+        entry = self.entries[place]
+        while True:
+            if channel in entry.settled:
+                base = entry.settled[channel]
+                break
+            parent = entry.parent
+            if parent is None or parent in seen or (thread, ns, parent) not in self.entries:
+                break
+            seen.add(parent)
+            above = (thread, ns, parent)
+            entry = self.entries[above]
+            writes.append([(task, value) for task, c, value in self.pending(above) if c == channel])
+            if channel in entry.values:
+                base = (entry.values[channel], [])
+                break
+        return base[0], base[1] + [write for own in reversed(writes) for write in own]
+
+    def drop(self, doomed: set[Place]) -> None:
+        """Take checkpoints away; what survives keeps its past."""
+        for place, entry in self.entries.items():
+            thread, ns, _ = place
+            if place not in doomed and entry.parent is not None and (thread, ns, entry.parent) in doomed:
+                found = {c: self.history(place, c) for c in entry.empty() if c not in entry.settled}
+                entry.settled.update({c: h for c, h in found.items() if h != (NO_SEED, [])})
+        for place in doomed:
+            del self.entries[place]
+            self.writes.pop(place, None)
+
+    def drop_thread(self, thread: str) -> None:
+        """Take all of it away, also what waits for a checkpoint."""
+        self.entries = {place: entry for place, entry in self.entries.items() if place[0] != thread}
+        self.writes = {place: writes for place, writes in self.writes.items() if place[0] != thread}
+
+    def copy(self, source: str, target: str) -> None:
+        """Every checkpoint with its writes; equal ids are replaced."""
+        for place, entry in list(self.entries.items()):
+            if place[0] == source:
+                to = (target, *place[1:])
+                self.entries[to] = copy.deepcopy(entry)
+                for (task, idx), (channel, path, value) in self.writes.get(place, {}).items():
+                    self.write(to, task, idx, channel, path, value)
+
+    def listing(self) -> list[Place]:
+        """All checkpoints, newest first, equal ids by thread and namespace."""
+        return sorted(self.entries, key=lambda place: (-place[2], place[0], place[1]))
+
+
+_text = st.builds(lambda n, long: f"{n} {'x' * (150 if long else 3)}", st.integers(0, 9), st.booleans())
+_element = st.one_of(_text, st.integers(0, 5), st.booleans(), st.builds(lambda t: {"k": [t]}, _text))
+_edit = st.tuples(
+    st.sampled_from(["append", "append", "extend", "set", "pop", "trim", "insert", "clear", "reverse", "same", "many"]),
+    st.integers(0, 20),
+    _element,
+)
+
+
+def edit(state: dict[str, Any], kind: str, at: int, element: Any) -> None:
+    """Change a list and a dict in place, as a node might."""
+    items: list[Any] = state.setdefault("items", [])
+    table: dict[Any, Any] = state.setdefault("table", {})
+    at = at % (len(items) + 1)
+    key = f"k{at}"
+    if kind in ("append", "extend"):
+        items.extend([element] * (3 if kind == "extend" else 1))
+        table[f"k{len(table)}"] = element
+    elif kind == "set":
+        items[at : at + 1] = [element]
+        table[key] = element
+    elif kind == "pop":
+        del items[at : at + 1]
+        table.pop(key, None)
+    elif kind == "trim":
+        del items[:at]
+        table[key] = table.pop(key, element)
+    elif kind == "insert":
+        items.insert(at, element)
+        state["table"] = {key: element, **table}
+    elif kind == "clear":
+        items.clear()
+        state["table"] = {}
+    elif kind == "reverse":
+        items.reverse()
+        state["table"] = dict(reversed(table.items()))
+    elif kind == "many":
+        items.extend(range(at * 7))
+        state["items"] = list(items)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The rules; `ledger_machine` gives it a store."""
+
+    source: Callable[[], object]
+    shared: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.ledger = Ledger()
+        self.live: dict[tuple[str, str], dict[str, Any]] = {}
+        self.looks = 0
+
+    @initialize()
+    def open(self) -> None:
+        """An empty store, and two savers on it."""
+        self.where = type(self).source()
+        first = Half(self.where, "sync")
+        self.halves = [first, self._half("async", first)]
+
+    def _half(self, half: HalfName, first: Half) -> Half:
+        if self.shared:
+            return Half(self.where, half)
+        other = first.with_saver(first.saver)
+        other.half = half
+        return other
+
+    def teardown(self) -> None:
+        """Close what was opened."""
+        for half in getattr(self, "halves", []):
+            self.runner.run(half.close())
+        self.runner.close()
+
+    threads = st.sampled_from(THREADS)
+    namespaces = st.sampled_from(NAMESPACES)
+    numbers = st.integers(0, 25)
+    which = st.integers(0, 1)
+
+    @rule(
+        thread=threads,
+        ns=namespaces,
+        number=numbers,
+        which=which,
+        onto=st.one_of(st.just(0), st.integers(0, 5)),
+        root=st.integers(0, 9),
+        fresh=st.booleans(),
+        edits=st.lists(_edit, min_size=1, max_size=2),
+        delta=st.sampled_from(["", "", "list", "dict", "set", "plain"]),
+        run=st.integers(0, 3),
+    )
+    def put(
+        self,
+        thread: str,
+        ns: str,
+        number: int,
+        which: int,
+        onto: int,
+        root: int,
+        *,
+        fresh: bool,
+        edits: list[tuple[str, int, Any]],
+        delta: str,
+        run: int,
+    ) -> None:
+        """A checkpoint on any that is there: the latest, an older one, none; or one that exists, again."""
+        place = (thread, ns, number)
+        there = self.ledger.numbers(thread, ns)
+        old = self.ledger.entries.get(place)
+        if old is not None and old.settled:
+            return
+        parent = old.parent if old else there[-1 - onto % len(there)] if there and root else None
+        state = self.live.setdefault((thread, ns), {})
+        if fresh and parent is not None and (thread, ns, parent) in self.ledger.entries:
+            values = self.ledger.entries[thread, ns, parent].values
+            state = copy.deepcopy({k: v for k, v in values.items() if k not in DELTAS})
+            self.live[thread, ns] = state
+        for kind, at, element in edits:
+            edit(state, kind, at, copy.deepcopy(element))
+        values = {**state, "number": number}
+        if delta == "list":
+            values["log"] = _DeltaSnapshot([f"seed {number}"] * 60)
+        elif delta == "dict":
+            values["facts"] = _DeltaSnapshot({"seed": number, "t": "x" * 200})
+        elif delta == "set":
+            values["log"] = _DeltaSnapshot({f"seed {number}"})
+        elif delta == "plain":
+            values["log"] = [number]
+        entry = Entry(parent, copy.deepcopy(values), {"run_id": f"r{run}", "k": {"n": number % 3}, "step": number})
+        checkpoint = checkpoint_of(name(number), values, empty=entry.empty())
+        config = config_of(thread, None if parent is None else name(parent), ns)
+        try:
+            self._do(self.halves[which].put(config, checkpoint, dict(entry.metadata)))
+        except ThreadDeleted:
+            assert (thread, ns, parent) not in self.ledger.entries
+        else:
+            self.ledger.entries[place] = entry
+
+    @rule(
+        thread=threads,
+        ns=namespaces,
+        number=numbers,
+        pick=st.one_of(st.none(), st.integers(0, 5)),
+        which=which,
+        task=st.sampled_from(["a", "b", "c"]),
+        path=st.sampled_from(["", "~1", "~2"]),
+        channels=st.lists(st.sampled_from([*DELTAS, "log", "number", RESUME]), min_size=1, max_size=3),
+        value=_text,
+    )
+    def put_writes(
+        self,
+        thread: str,
+        ns: str,
+        number: int,
+        pick: int | None,
+        which: int,
+        task: str,
+        path: str,
+        channels: list[str],
+        value: str,
+    ) -> None:
+        """Writes to a checkpoint that is there, or that may come."""
+        there = self.ledger.numbers(thread, ns)
+        if pick is not None and there:
+            number = there[-1 - pick % len(there)]
+        writes = [(channel, f"{position} {value}") for position, channel in enumerate(channels)]
+        self._do(self.halves[which].put_writes(config_of(thread, name(number), ns), writes, task, path))
+        for position, (channel, written) in enumerate(writes):
+            idx = WRITES_IDX_MAP.get(channel, position)
+            self.ledger.write((thread, ns, number), task, idx, channel, path, written)
+
+    @rule(thread=threads, ns=namespaces, which=which, number=st.one_of(st.none(), numbers), touch=st.booleans())
+    def get(self, thread: str, ns: str, which: int, number: int | None, *, touch: bool) -> None:
+        """By id or the latest; with its values looked at, or not."""
+        there = self.ledger.numbers(thread, ns)
+        found = self._do(self.halves[which].get(config_of(thread, None if number is None else name(number), ns)))
+        expected = (there[-1] if there else None) if number is None else (number if number in there else None)
+        if expected is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.checkpoint["id"] == name(expected)
+            if touch:
+                self._compare(found, (thread, ns, expected))
+
+    @rule(
+        which=which,
+        thread=st.one_of(st.none(), threads),
+        ns=st.one_of(st.none(), namespaces),
+        before=st.one_of(st.none(), numbers),
+        limit=st.one_of(st.none(), st.integers(0, 6)),
+        filter=st.sampled_from(
+            [{}, {"run_id": "r1"}, {"k": {"n": 1}}, {"k.n": 2}, {"step": 4}, {"run_id": "r2", "k.n": 0}]
+        ),
+    )
+    def listing(
+        self,
+        which: int,
+        thread: str | None,
+        ns: str | None,
+        before: int | None,
+        limit: int | None,
+        filter: dict[str, Any],
+    ) -> None:
+        """Any combination of thread, namespace, filter, `before` and limit."""
+        config: Any = None
+        if thread is not None:
+            config = {"configurable": {"thread_id": thread} | ({} if ns is None else {"checkpoint_ns": ns})}
+        found = self._do(
+            self.halves[which].list(
+                config, filter=filter, before=None if before is None else config_of("any", name(before)), limit=limit
+            )
+        )
+        expected = [
+            place
+            for place in self.ledger.listing()
+            if (thread is None or place[0] == thread)
+            and (thread is None or ns is None or place[1] == ns)
+            and (before is None or place[2] < before)
+            and _fits(self.ledger.entries[place].metadata, filter)
+        ][:limit]
+        assert [_place(one) for one in found] == expected
+
+    @rule(thread=threads, which=which)
+    def prune(self, thread: str, which: int) -> None:
+        """Only the latest of each namespace stays."""
+        self._do(self.halves[which].prune([thread]))
+        latest = {(thread, ns, there[-1]) for ns in NAMESPACES if (there := self.ledger.numbers(thread, ns))}
+        self.ledger.drop({place for place in self.ledger.entries if place[0] == thread and place not in latest})
+
+    @rule(runs=st.sets(st.integers(0, 3), min_size=1, max_size=2), which=which)
+    def delete_for_runs(self, runs: set[int], which: int) -> None:
+        """Whatever these runs made goes, wherever it is."""
+        names = sorted(f"r{run}" for run in runs)
+        self._do(self.halves[which].delete_for_runs(names))
+        self.ledger.drop({place for place, e in self.ledger.entries.items() if e.metadata["run_id"] in names})
+
+    @precondition(lambda self: len(self.ledger.entries) > 3)
+    @rule(thread=threads, which=which)
+    def delete_thread(self, thread: str, which: int) -> None:
+        """All of it goes."""
+        self._do(self.halves[which].delete_thread(thread))
+        self.ledger.drop_thread(thread)
+
+    @rule(thread=threads, onto=threads, which=which)
+    def copy_thread(self, thread: str, onto: str, which: int) -> None:
+        """One thread onto another, whatever is there."""
+        if thread != onto:
+            self._do(self.halves[which].copy_thread(thread, onto))
+            self.ledger.copy(thread, onto)
+
+    @precondition(lambda self: self.shared)
+    @rule(which=which)
+    def restart(self, which: int) -> None:
+        """A new process: nothing is remembered."""
+        old = self.halves[which]
+        self._do(old.close())
+        self.halves[which] = Half(self.where, old.half)
+
+    @invariant()
+    def all_is_as_the_model_has_it(self) -> None:
+        """Every checkpoint, value, write, parent and history, seen through the two savers in turn."""
+        self.looks += 1
+        half = self.halves[self.looks % 2]
+        found = self._do(half.list())
+        assert [_place(one) for one in found] == self.ledger.listing()
+        for one in found:
+            self._compare(one, _place(one))
+        for place, entry in self.ledger.entries.items():
+            if channels := entry.empty():
+                thread, ns, number = place
+                histories = self._do(half.history(config_of(thread, name(number), ns), channels))
+                for channel in channels:
+                    actual = histories[channel]
+                    writes = [(task, value) for task, _, value in actual["writes"]]
+                    assert (actual.get("seed", NO_SEED), writes) == self.ledger.history(place, channel), (
+                        place,
+                        channel,
+                    )
+
+    def _compare(self, found: CheckpointTuple, place: Place) -> None:
+        thread, ns, number = place
+        entry = self.ledger.entries[place]
+        assert found.config == config_of(thread, name(number), ns)
+        assert repr(dict(found.checkpoint["channel_values"])) == repr(entry.values), place
+        assert found.metadata == entry.metadata
+        assert found.parent_config == (None if entry.parent is None else config_of(thread, name(entry.parent), ns))
+        assert found.pending_writes == self.ledger.pending(place)
+
+    def _do(self, coroutine: Any) -> Any:
+        return self.runner.run(coroutine)
+
+
+def _place(found: CheckpointTuple) -> Place:
+    named = found.config["configurable"]
+    return named["thread_id"], named["checkpoint_ns"], int(named["checkpoint_id"][4:])
+
+
+def _fits(metadata: dict[str, Any], filter: dict[str, Any]) -> bool:
+    flat = {**metadata, "k.n": metadata["k"]["n"]}
+    return all(flat[key] == value for key, value in filter.items())
+
+
+def ledger_machine(source: Callable[[], object], *, shared: bool = True) -> type[LedgerMachine]:
+    """A machine over the store that `source` names, a new and empty one each time it is called.
+
+    `shared` is False where a second saver can't reach the same store. With pytest:
+
+        TestMine = ledger_machine(new_url).TestCase
+        TestMine.settings = CI
+    """
+    return cast(
+        "type[LedgerMachine]",
+        type("LedgerMachine", (LedgerMachine,), {"source": staticmethod(source), "shared": shared}),
+    )
