@@ -15,7 +15,7 @@ wire runs in one transaction. Every value is bound: the text of a statement depe
 there are, never on what they say.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -169,37 +169,42 @@ class SqlBackend:
 
     def _program(self, change: Change) -> list[Statement]:
         t = (self._app, change.thread)
-        program: list[Statement] = []
-
-        def add(sql: str, rows: list[tuple[Any, ...]], **rules: Any) -> None:
-            if rows:
-                program.append(Statement(sql, rows, **rules))
-
-        if change.revision is not None:
-            add(sql_.CHECK_REVISION, [t], expect=change.revision, otherwise="revision")
-        if change.parent:
-            add(sql_.CHECK_PARENT, [(*t, *change.parent[1:])], expect=1, otherwise="parent")
-        if change.leans:
-            add(sql_.CHECK_SEGMENTS, [(_json(change.leans), *t)], expect=len(change.leans), otherwise="segment")
         # A thread begins at a random revision, so that it is never taken for one of the same name before it.
-        add(sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD, [(*t, unique(48))])
-        add(sql_.PUT_SEGMENT, [(*t, *segment) for segment in change.segments], otherwise="segment")
-        add(sql_.PUT_WRITE + sql_.FIRST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx >= 0])
-        add(sql_.PUT_WRITE + sql_.LAST_STANDS, [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx < 0])
-        add(
-            sql_.PUT_ROW,
-            [(*t, self._app, *r.key[1:], r.parent, *_refs_out(r), r.meta, r.body) for r in change.rows],
-        )
-        add(sql_.DROP_LABELS, [(*t, *row.key[1:]) for row in change.rows])
-        add(sql_.PUT_LABEL, [(*t, *r.key[1:], label, self._app) for r in change.rows for label in r.labels])
-        add(sql_.SETTLE_ROW, [(_json(refs), *t, *key[1:]) for key, refs in change.settle.items()])
-        for sql in (sql_.DROP_LABELS, sql_.DROP_ROW, sql_.DROP_WRITES):
-            add(sql, [(*t, *key[1:]) for key in change.drop_rows])
+        touch = sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD
+        program = [*_checks(t, change), Statement(touch, [(*t, unique(48))])]
+        if change.segments:
+            program.append(Statement(sql_.PUT_SEGMENT, [(*t, *s) for s in change.segments], otherwise="segment"))
+        if once := [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx >= 0]:
+            program.append(Statement(sql_.PUT_WRITE_ONCE, once))
+        if over := [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx < 0]:
+            program.append(Statement(sql_.PUT_WRITE_OVER, over))
+        for row in change.rows:
+            key = (*t, *row.key[1:])
+            program.append(Statement(sql_.PUT_ROW, [(*t, self._app, *row.key[1:], *_row_out(row))]))
+            program.append(Statement(sql_.DROP_LABELS, [key]))
+            if row.labels:
+                program.append(Statement(sql_.PUT_LABEL, [(*key, label, self._app) for label in row.labels]))
+        if change.settle:
+            settled = [(_json(refs), *t, *key[1:]) for key, refs in change.settle.items()]
+            program.append(Statement(sql_.SETTLE_ROW, settled))
+        if change.drop_rows:
+            keys = [(*t, *key[1:]) for key in change.drop_rows]
+            program += [Statement(sql, keys) for sql in (sql_.DROP_LABELS, sql_.DROP_ROW, sql_.DROP_WRITES)]
         if change.trim is not None:
-            add(sql_.TRIM_SEGMENTS, [(*t, _json(change.trim))])
-            add(sql_.CLOSE_LOGS, [(*t, _json(change.trim))])
-            add(sql_.SWEEP_WRITES, [(*t, change.sweep)])
+            kept = [(*t, _json(change.trim))]
+            program += [Statement(sql_.TRIM_SEGMENTS, kept), Statement(sql_.CLOSE_LOGS, kept)]
+            program.append(Statement(sql_.SWEEP_WRITES, [(*t, change.sweep)]))
         return program
+
+
+def _checks(t: tuple[str, str], change: Change) -> Iterator[Statement]:
+    if change.revision is not None:
+        yield Statement(sql_.CHECK_REVISION, [t], expect=change.revision, otherwise="revision")
+    if change.parent:
+        yield Statement(sql_.CHECK_PARENT, [(*t, *change.parent[1:])], expect=1, otherwise="parent")
+    if change.leans:
+        leans = (_json(change.leans), *t)
+        yield Statement(sql_.CHECK_SEGMENTS, [leans], expect=len(change.leans), otherwise="segment")
 
 
 def _places(values: Collection[Any]) -> str:
@@ -210,13 +215,10 @@ def _json(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value).decode()
 
 
-def _refs_out(row: Row) -> tuple[str, str, str]:
-    """References as columns: channel -> log ("" inline, null empty), log -> last segment, settled."""
-    return (
-        _json({name: ref.log if ref else None for name, ref in row.refs.items()}),
-        _json(row.logs()),
-        _json(row.settled),
-    )
+def _row_out(row: Row) -> tuple[Any, ...]:
+    """A row's columns behind its key; references are channel -> log ("" inline, null empty), log -> last segment."""
+    named = {name: ref.log if ref else None for name, ref in row.refs.items()}
+    return row.parent, _json(named), _json(row.logs()), _json(row.settled), row.meta, row.body
 
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:

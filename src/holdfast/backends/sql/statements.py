@@ -146,12 +146,10 @@ ON CONFLICT (app, thread) DO UPDATE SET revision = revision + 1
 PUT_SEGMENT = f"INSERT INTO holdfast_segments (t, log, seq, data) VALUES ({T}, ?, ?, ?)"
 PUT_WRITE = f"""
 INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value) VALUES ({T}, ?, ?, ?, ?, ?, ?, ?)
-"""
-FIRST_STANDS = " ON CONFLICT (t, ns, id, task, idx) DO NOTHING"
-LAST_STANDS = """
 ON CONFLICT (t, ns, id, task, idx)
-DO UPDATE SET channel = excluded.channel, path = excluded.path, value = excluded.value
 """
+PUT_WRITE_ONCE = PUT_WRITE + "DO NOTHING"
+PUT_WRITE_OVER = PUT_WRITE + "DO UPDATE SET channel = excluded.channel, path = excluded.path, value = excluded.value"
 PUT_ROW = f"""
 INSERT INTO holdfast_rows (t, app, ns, id, parent, refs, logs, settled, meta, body)
 VALUES ({T}, ?, ?, ?, ?, ?, ?, ?, ?, ?)
