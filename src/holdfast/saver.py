@@ -1,6 +1,5 @@
 """The face that LangGraph sees: one checkpointer, for sync and async callers, on any store."""
 
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -252,9 +251,8 @@ class Saver(BaseCheckpointSaver[Any]):
 
     async def _blocking_setup(self) -> None:
         self._check_open()
-        with self._state.opening:
-            await self._store.blocking.setup()
-            self._state.ready = True
+        await self._store.blocking.setup()
+        self._state.ready = True
 
     def _check_open(self) -> None:
         if self._state.closed:
@@ -268,4 +266,3 @@ class _State:
     def __init__(self) -> None:
         self.ready = False
         self.closed = False
-        self.opening = threading.Lock()

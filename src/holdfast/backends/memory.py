@@ -4,7 +4,6 @@ The simplest backend that is right, and so the one to read first. Nothing suspen
 serves blocking and asyncio callers; one lock makes each method atomic.
 """
 
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +21,7 @@ from holdfast.engine.records import (
 )
 from holdfast.engine.unique import unique
 from holdfast.errors import BadURL, Conflict
+from holdfast.fork import ForkSafeLock
 from holdfast.url import URL
 
 
@@ -42,7 +42,7 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self._threads: dict[str, Thread] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     async def setup(self) -> None:
         """Nothing to create."""
@@ -205,7 +205,7 @@ def _position(row: Row) -> tuple[_Descending, str, str]:
 
 
 _shared: dict[tuple[str, str], MemoryBackend] = {}
-_shared_lock = threading.Lock()
+_shared_lock = ForkSafeLock()
 
 
 def open_memory(url: URL) -> Store:

@@ -4,13 +4,13 @@ Only ever a hint: the backend checks everything that a change leans on, so a mem
 was thrown away costs a little space and is never wrong. Bounded by the number of digests held.
 """
 
-import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.logs import Tip
+from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
 
@@ -34,15 +34,17 @@ class Known:
     def __init__(self, limit: int = 1_000_000) -> None:
         self._limit = limit
         self._total = 0
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._places: OrderedDict[tuple[str, str], tuple[Place, int]] = OrderedDict()
 
     def place(self, serde: SerializerProtocol, thread: str, ns: str) -> Place:
         """What is known here; a new, empty place if nothing is, or only through another serializer."""
         with self._lock:
             known = self._places.get((thread, ns))
-        # What one serializer wrote, another need not be able to read.
-        return known[0] if known and known[0].serde is serde else Place(serde)
+        if known is None:
+            return Place(serde)
+        # What one serializer wrote, another need not be able to read; that it is there, both can know.
+        return known[0] if known[0].serde is serde else Place(serde, ids=known[0].ids)
 
     def keep(self, thread: str, ns: str, place: Place) -> None:
         """Remember a place, as it now is."""

@@ -45,7 +45,7 @@ async def prune(engine: Engine, threads: Sequence[str], strategy: str) -> None:
             engine.known.forget(name)
     elif strategy == KEEP_LATEST:
         for name in dict.fromkeys(names):
-            await _thin(engine, name, _all_but_latest)
+            await _thin(engine, name, _all_but_latest, sweep=True)
     else:
         known = ", ".join(map(repr, (KEEP_LATEST, *DELETE)))
         msg = f"unknown prune strategy {strategy!r}; known are {known}"
@@ -74,7 +74,7 @@ async def _delete_runs(engine: Engine, runs: frozenset[str]) -> None:
         return [row for row in rows if opened(engine.serde, row.meta, row.key, "metadata").get("run_id") in runs]
 
     for thread in sorted(threads):
-        await _thin(engine, thread, choose)
+        await _thin(engine, thread, choose, sweep=False)
 
 
 async def copy_thread(engine: Engine, source: str, target: str) -> None:
@@ -130,12 +130,15 @@ def _all_but_latest(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if latest[row.key.ns] is not row]
 
 
-async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], list[Row]]) -> None:
-    """Drop the rows that `choose` picks out of a thread, if nobody else changed it meanwhile."""
+async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], list[Row]], *, sweep: bool) -> None:
+    """Drop the rows that `choose` picks out of a thread, if nobody else changed it meanwhile.
+
+    With `sweep`, also if it picks none, for the sake of what no row needs any more.
+    """
     for _ in range(_ATTEMPTS):
         rows, revision = await _heads(engine, thread)
         doomed = choose(rows)
-        if not doomed:
+        if revision is None or not (doomed or sweep):
             return
         change = await _drop(engine, thread, rows, doomed, revision)
         try:
@@ -148,11 +151,14 @@ async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], l
     raise StoreError(msg)
 
 
-async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int]:
+async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int | None]:
     """All rows of a thread, without their bodies, as of the revision that is returned."""
     query = Query(thread, limit=_PAGE, heads=True)
     found = await engine.backend.find(query)
-    rows, revision = found.rows, found.revisions.get(thread, 0)
+    rows = found.rows
+    if not rows:  # writes may be there all the same
+        return rows, (await engine.backend.fetch(thread, "", {}, (), ())).revisions.get(thread)
+    revision = found.revisions[thread]
     while len(found.rows) == _PAGE:
         found = await engine.backend.find(replace(query, after=rows[-1].key))
         rows = rows + found.rows

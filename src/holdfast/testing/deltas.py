@@ -55,7 +55,7 @@ async def histories(half: Half, thread: str = "t", ns: str = "") -> dict[str, di
 class DeltaRules(Suite):
     """`get_delta_channel_history`, and what prune, delete-by-run and copy leave of it."""
 
-    async def check(self, half: Half, before: dict[str, dict[str, Any]], thread: str = "t") -> None:
+    async def keeps_history(self, half: Half, before: dict[str, dict[str, Any]], thread: str = "t") -> None:
         """Every survivor has the history that it had."""
         after = await histories(half, thread)
         assert after == {id: before[id] for id in after}
@@ -214,13 +214,13 @@ class DeltaRules(Suite):
         before = await histories(half)
         await half.prune(["t"])
         assert await half.ids() == [name(end - 1)]
-        await self.check(half, before)
+        await self.keeps_history(half, before)
         await chain(half, range(end, end + 3), parent=end - 1)
         before = await histories(half)
         await half.prune(["t"])
-        await self.check(half, before)
+        await self.keeps_history(half, before)
         await half.prune(["t"])
-        await self.check(half, before)
+        await self.keeps_history(half, before)
 
     async def test_prune_of_each_namespace(self, half: Half) -> None:
         """Each has a survivor, and each of these keeps its history."""
@@ -242,7 +242,7 @@ class DeltaRules(Suite):
         before = await histories(half)
         await half.delete_for_runs([f"r{number}" for number in runs])
         assert len(await half.list()) == 15 - len(list(runs))
-        await self.check(half, before)
+        await self.keeps_history(half, before)
 
     async def test_run_after_run(self, half: Half) -> None:
         """Deleted one by one, settled over and over, until one is left."""
@@ -251,7 +251,7 @@ class DeltaRules(Suite):
         before = await histories(half)
         for number in (6, 2, 10, 3, 0, 4, 12, 1, 5, 11, 13):
             await half.delete_for_runs([f"r{number}"])
-            await self.check(half, before)
+            await self.keeps_history(half, before)
         assert await half.ids() == [name(7)]
 
     async def test_a_copy_has_the_history(self, half: Half) -> None:
@@ -265,10 +265,10 @@ class DeltaRules(Suite):
         await chain(half, range(7, 10), parent=6, thread="u")
         ours, theirs = await histories(half), await histories(half, "u")
         await half.prune(["u"])
-        await self.check(half, ours)
-        await self.check(half, theirs, "u")
+        await self.keeps_history(half, ours)
+        await self.keeps_history(half, theirs, "u")
         await half.delete_thread("t")
-        await self.check(half, theirs, "u")
+        await self.keeps_history(half, theirs, "u")
 
     async def test_a_survivor_put_again(self, half: Half, twin: Half) -> None:
         """The same checkpoint once more is the same checkpoint, with the same past."""
@@ -277,7 +277,7 @@ class DeltaRules(Suite):
         await half.prune(["t"])
         checkpoint = checkpoint_of(name(3), {"plain": 3}, empty=CHANNELS[:3])
         await twin.put(config_of("t", name(2)), checkpoint, {"run_id": "r3", "step": 3})
-        await self.check(half, before)
+        await self.keeps_history(half, before)
 
     async def test_the_state_of_plain_channels_survives_too(self, half: Half) -> None:
         """Settling a delta channel touches nothing else of the checkpoint."""

@@ -55,9 +55,9 @@ def _chat(state: State) -> dict[str, Any]:
     turn = state["turn"]
     replies: list[AnyMessage] = [AIMessage(f"turn {turn}, {len(state['log'])} in the log", id=f"ai{turn}")]
     if turn % 4 == 3:
-        replies.append(RemoveMessage(id=f"human{turn - 3}"))
+        replies.append(RemoveMessage(id=state["messages"][0].id or ""))
     if turn % 5 == 4:
-        replies.append(AIMessage("edited", id=f"ai{turn - 2}"))
+        replies.append(AIMessage("edited", id=state["messages"][-1].id))
     return {"messages": replies}
 
 
@@ -125,7 +125,7 @@ class Driver:
         else:
             found = list(self.graph.get_state_history(config))
         return [
-            (state.values, state.next, state.metadata["step"], state.metadata["source"], len(state.interrupts))
+            (state.values, state.next, state.metadata["step"], state.metadata.get("source"), len(state.interrupts))
             for state in found
         ]
 

@@ -108,7 +108,7 @@ def _text_of(message: Any) -> Any:
 class ChangeRules(Suite):
     """Every version that was put is read back, whatever the step from one to the next."""
 
-    async def check(self, half: Half, steps: Sequence[Any]) -> None:
+    async def reads_each(self, half: Half, steps: Sequence[Any]) -> None:
         """Put the versions one after another; read each by id, and all in one listing."""
         for number, value in enumerate(steps):
             await half.save("t", name(number), {"c": value}, parent=name(number - 1) if number else None)
@@ -121,22 +121,22 @@ class ChangeRules(Suite):
     @pytest.mark.parametrize("kind", LISTS)
     async def test_lists(self, half: Half, kind: str) -> None:
         """Append, edit the tail or the middle, trim, clear, reorder, repeat, replace."""
-        await self.check(half, LISTS[kind])
+        await self.reads_each(half, LISTS[kind])
 
     @pytest.mark.parametrize("kind", DICTS)
     async def test_dicts(self, half: Half, kind: str) -> None:
         """Set, remove, put back: also the order of keys is kept."""
-        await self.check(half, DICTS[kind])
+        await self.reads_each(half, DICTS[kind])
 
     async def test_keys_that_the_serializer_changes(self, half: Half) -> None:
         """A key that comes back as another type can still be removed."""
         keys = [uuid.UUID(int=n) for n in range(10)]
         items = dict.fromkeys(keys, "x" * 100)
-        await self.check(half, [items, {k: items[k] for k in keys[1:]}, {k: items[k] for k in keys[2:]}, items])
+        await self.reads_each(half, [items, {k: items[k] for k in keys[1:]}, {k: items[k] for k in keys[2:]}, items])
 
     async def test_another_type(self, half: Half) -> None:
         """A channel may hold a list now, a dict then, a text and a list again."""
-        await self.check(
+        await self.reads_each(
             half,
             [[_LONG], {"k": _LONG}, _LONG, [_LONG], None, [_LONG, 1], (_LONG, 1), b"x" * 600, 1, [_LONG, 1], {}, []],
         )

@@ -162,7 +162,7 @@ class RetentionRules(Suite):
         await grow(half, "t", 2, ns="n")
         await half.copy_thread("t", "u")
         for ns in ("", "n"):
-            ours, copies = (await half.list(config_of(thread, ns=ns)) for thread in ("t", "u"))
+            ours, copies = await half.list(config_of("t", ns=ns)), await half.list(config_of("u", ns=ns))
             assert len(ours) == len(copies) > 0
             for one, two in zip(ours, copies, strict=True):
                 assert one[1:3] + one[4:] == two[1:3] + two[4:]

@@ -5,7 +5,7 @@ survives a power cut; a busy timeout, so many processes can share a file. Each t
 IMMEDIATE: one that reads first and then writes could be refused at once, whatever the timeout.
 
 Group commit: writes that arrive while another is being committed are committed together, in one
-transaction with one fsync, each in a savepoint of its own. Whoever finds the way free leads and runs
+transaction with one fsync; if that fails, each in its own. Whoever finds the way free leads and runs
 all that wait; the others wake up to find their work done. Threads and asyncio tasks share this queue.
 An asyncio operation costs one hop to a thread, and those that are committed together share it.
 
@@ -14,7 +14,6 @@ last transactions, never the file) and waits longer for other processes.
 """
 
 import asyncio
-import os
 import sqlite3
 import threading
 import time
@@ -29,6 +28,7 @@ from weakref import WeakSet
 from holdfast.backends import Store
 from holdfast.backends.sql.family import SqlBackend, Statement
 from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
+from holdfast.fork import watch
 from holdfast.run import run
 from holdfast.url import URL
 
@@ -67,8 +67,13 @@ class BlockingWire:
         self._synchronous = synchronous
         self._given: sqlite3.Connection | None = None
         self._closed = False
-        self.after_fork()
-        _wires.add(self)
+        self._turn = threading.RLock()
+        self._queue: deque[Job] = deque()
+        self._writer: sqlite3.Connection | None = None
+        self._idle: list[sqlite3.Connection] = []
+        self._lent = 0
+        self._pool = threading.Condition()
+        watch(self)
 
     @classmethod
     def over(cls, connection: sqlite3.Connection) -> "BlockingWire":
@@ -77,12 +82,20 @@ class BlockingWire:
         wire._given = wire._writer = connection
         return wire
 
-    def after_fork(self) -> None:
-        """Begin without connections; those of the parent process are not ours to use."""
-        self._turn = threading.RLock()
-        self._queue: deque[Job] = deque()
-        self._writer = self._given
-        self._idle: deque[sqlite3.Connection] = deque()
+    def rest(self) -> None:
+        """Before a fork, close all files: SQLite's locks are one process's own and don't come along."""
+        self._turn.acquire()
+        self._pool.acquire()
+        self._pool.wait_for(lambda: not self._lent, timeout=self._timeout)
+        self._close_idle()
+        if not self._is_single and self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def resume(self) -> None:
+        """Go on; files are opened again when they are needed."""
+        self._pool.release()
+        self._turn.release()
 
     @property
     def _is_single(self) -> bool:
@@ -101,10 +114,10 @@ class BlockingWire:
         try:
             if self._is_single:
                 with self._turn:
-                    return self._writing().execute(sql, params).fetchall()
+                    return _read(self._writing(), sql, params)
             connection = self._borrow()
             try:
-                return connection.execute(sql, params).fetchall()
+                return _read(connection, sql, params)
             finally:
                 self._give_back(connection)
         except sqlite3.Error as error:
@@ -122,10 +135,9 @@ class BlockingWire:
 
     async def close(self) -> None:
         """Close every connection that we opened."""
-        with self._turn:
+        with self._turn, self._pool:
             self._closed = True
-            while self._idle:
-                self._idle.pop().close()
+            self._close_idle()
             if self._writer is not None and self._given is None:
                 self._writer.close()
             self._writer = None
@@ -141,53 +153,41 @@ class BlockingWire:
                 jobs = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
                 try:
                     self._commit(jobs)
-                except sqlite3.Error as error:
-                    _fail(jobs, self._explain(error))
-                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-                    _fail(jobs, error)
                 finally:
                     _finish(jobs)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
+        """All in one transaction; if that fails, each in its own, so that only those fail that must."""
+        try:
+            connection = self._begin()
+            try:
+                for job in jobs:
+                    _run(connection, job.program)
+                connection.execute("COMMIT")
+                for job in jobs:
+                    job.stored = True
+            except BaseException as error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if len(jobs) == 1 or not isinstance(error, Exception):
+                    raise
+                for job in jobs:
+                    self._commit([job])
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            reason = self._explain(error) if isinstance(error, sqlite3.Error) else error
+            for job in jobs:
+                job.error = reason
+
+    def _begin(self) -> sqlite3.Connection:
         connection = self._writing()
-        if _is_busy(connection):
+        if connection.in_transaction:
             msg = (
                 "the connection that was handed in is inside a transaction: commit or roll back first "
                 "(with autocommit=False it always is: open it with autocommit=True or isolation_level=None)"
             )
             raise StoreError(msg)
         connection.execute("BEGIN IMMEDIATE")
-        try:
-            try:
-                for job in jobs:
-                    _run(connection, job.program)
-            except (Conflict, sqlite3.Error, OverflowError):
-                if len(jobs) == 1 or not _is_busy(connection):
-                    raise
-                # Rare enough that only now each of them gets a savepoint.
-                connection.execute("ROLLBACK")
-                connection.execute("BEGIN IMMEDIATE")
-                self._run_apart(connection, jobs)
-            connection.execute("COMMIT")
-            for job in jobs:
-                job.stored = job.error is None
-        except BaseException:
-            if _is_busy(connection):
-                connection.execute("ROLLBACK")
-            raise
-
-    def _run_apart(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
-        """Run each in a savepoint: what one of them meets with is not the others' business."""
-        for job in jobs:
-            connection.execute("SAVEPOINT job")
-            try:
-                _run(connection, job.program)
-            except (Conflict, sqlite3.Error, OverflowError) as error:
-                if not _is_busy(connection):  # SQLite itself gave up all of it: disk full, I/O error
-                    raise
-                connection.execute("ROLLBACK TO job")
-                job.error = self._explain(error) if isinstance(error, sqlite3.Error) else error
-            connection.execute("RELEASE job")
+        return connection
 
     def _writing(self) -> sqlite3.Connection:
         self._check()
@@ -196,17 +196,29 @@ class BlockingWire:
         return self._writer
 
     def _borrow(self) -> sqlite3.Connection:
-        self._check()
+        with self._pool:
+            self._check()
+            self._lent += 1
+            if self._idle:
+                return self._idle.pop()
         try:
-            return self._idle.pop()
-        except IndexError:
             return self._open()
+        except BaseException:
+            self._give_back(None)
+            raise
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        self._idle.append(connection)
-        if self._closed:  # in the meantime, perhaps before this one was idle
-            while self._idle:
-                self._idle.pop().close()
+    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+        with self._pool:
+            self._lent -= 1
+            if connection is not None:
+                self._idle.append(connection)
+            if self._closed:
+                self._close_idle()
+            self._pool.notify_all()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     def _check(self) -> None:
         if self._closed:
@@ -249,7 +261,7 @@ class BlockingWire:
         if version > len(migrations):
             msg = f"{self._path} has storage format {version}; this holdfast knows {len(migrations)}: upgrade holdfast"
             raise SchemaTooNew(msg)
-        connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         try:
             for number, script in enumerate(migrations[_version(connection) :], _version(connection) + 1):
                 for statement in script:
@@ -259,8 +271,7 @@ class BlockingWire:
                 connection.execute("INSERT INTO holdfast_schema (version) VALUES (?)", (number,))
             connection.execute("COMMIT")
         except BaseException:
-            if _is_busy(connection):
-                connection.execute("ROLLBACK")
+            connection.execute("ROLLBACK")
             raise
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
@@ -282,11 +293,16 @@ class AsyncioWire:
 
     def __init__(self, blocking: BlockingWire) -> None:
         self._blocking = blocking
-        self.after_fork()
-        _wires.add(self)
+        self.resume()
+        watch(self)
 
-    def after_fork(self) -> None:
-        """Begin with threads of our own; those of the parent process did not come along."""
+    def rest(self) -> None:
+        """Before a fork: let the threads finish, for they won't come along."""
+        self._writer.shutdown()
+        self._readers.shutdown()
+
+    def resume(self) -> None:
+        """Begin, with threads that are started when they are needed."""
         self._waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-reader")
@@ -316,6 +332,7 @@ class AsyncioWire:
         def stop() -> None:
             self._writer.shutdown()
             self._readers.shutdown()
+            self._blocking.flush()
             run(self._blocking.close())
 
         await asyncio.get_running_loop().run_in_executor(None, stop)
@@ -338,32 +355,17 @@ class AsyncioWire:
             raise Closed(msg) from error
 
 
-# A connection must never be used, or closed, on the other side of a fork: what a child inherits is
-# put here and left alone.
-_left_behind: list[object] = []
-_wires: "WeakSet[BlockingWire | AsyncioWire]" = WeakSet()
-
-
-def _after_fork() -> None:
-    for wire in list(_wires):
-        _left_behind.append(dict(vars(wire)))
-        wire.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _is_busy(connection: sqlite3.Connection) -> bool:
-    """Whether a transaction is open; a function, because it changes behind a type checker's back."""
-    return connection.in_transaction
+def _read(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # a connection that was handed in may have one
+    return cursor.execute(sql, params).fetchall()
 
 
 def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
     for statement in program:
         if statement.expect is not None:
             for params in statement.rows:
-                if connection.execute(statement.sql, params).fetchone()[0] != statement.expect:
+                if _read(connection, statement.sql, params) != [(statement.expect,)]:
                     raise Conflict(statement.otherwise or "revision")
         else:
             try:
@@ -372,11 +374,6 @@ def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
                 if statement.otherwise is None:
                     raise
                 raise Conflict(statement.otherwise) from None
-
-
-def _fail(jobs: Sequence[Job], error: Exception) -> None:
-    for job in jobs:
-        job.error = job.error or error
 
 
 def _finish(jobs: Sequence[Job]) -> None:
@@ -439,6 +436,9 @@ def open_sqlite(url: URL) -> Store:
 
 def use_connection(connection: sqlite3.Connection, *, namespace: str) -> Store:
     """A connection that is already open; it is used as it is and stays its owner's to close."""
+    if connection.text_factory is not str:
+        msg = "the connection that was handed in has a text_factory of its own: holdfast needs text as str"
+        raise StoreError(msg)
     return _store(BlockingWire.over(connection), namespace)
 
 
