@@ -32,6 +32,7 @@ from holdfast.engine.logs import (
     begin,
     block_of,
     put_together,
+    same_marks,
     take_apart,
     take_marks,
 )
@@ -40,7 +41,7 @@ from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row,
 from holdfast.engine.seal import seal, unseal
 from holdfast.engine.unique import unique
 from holdfast.engine.values import WAITING, Values
-from holdfast.errors import BadConfig, Conflict, HoldfastError, ParentDeleted, ThreadDeleted, Unreadable
+from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted, Unreadable
 
 _PAGE = 64
 _LARGEST_PAGE = 1024
@@ -85,14 +86,14 @@ class Engine:
             await self.backend.apply(change)
         except Conflict as conflict:
             if conflict.what == "parent":
-                raise await self._parent_gone(key, parent) from None
+                raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
             # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
             draft = Draft(self.serde, key, self.backend.limits.segments, {})
             change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
             try:
                 await self.backend.apply(change)
             except Conflict:
-                raise await self._parent_gone(key, parent) from None
+                raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
         place.tips = draft.tips
         place.ids.append(key.id)
         self.known.keep(key.thread, key.ns, place)
@@ -117,8 +118,13 @@ class Engine:
             )
             for position, (channel, value) in enumerate(writes)
         )
-        if records:
-            await self.backend.apply(Change(key.thread, writes=records))
+        if not records:
+            return
+        seen = key.id in self.known.place(self.serde, key.thread, key.ns).ids
+        try:
+            await self.backend.apply(Change(key.thread, writes=records, parent=key if seen else None))
+        except Conflict:
+            raise await self._gone(key, f"writes of task {task!r} were", key.id) from None
 
     def listing(
         self,
@@ -136,18 +142,19 @@ class Engine:
         query = Query(thread, ns, id_, before=before_of(before), where=where(filter))
         return Listing(self, query, filter, limit_of(limit))
 
-    async def _parent_gone(self, key: Key, parent: str | None) -> HoldfastError:
+    async def _gone(self, key: Key, what: str, leaned_on: str | None) -> ThreadDeleted:
+        """The error for something whose checkpoint was seen stored and is there no more."""
         self.known.forget(key.thread)
         left = await self.backend.find(Query(key.thread, limit=1, heads=True))
         if left.rows:
             msg = (
-                f"checkpoint {key.id!r} was not stored: its parent {parent!r} on thread {key.thread!r} was "
-                "pruned or rolled back while the run was under way; start the run again"
+                f"{what} not stored: checkpoint {leaned_on!r} on thread {key.thread!r} was pruned or rolled "
+                "back while the run was under way; start the run again"
             )
             return ParentDeleted(msg)
         msg = (
-            f"checkpoint {key.id!r} was not stored: thread {key.thread!r} was deleted while the run was "
-            "under way; start a new run to begin the thread again"
+            f"{what} not stored: thread {key.thread!r} was deleted while the run was under way; "
+            "start a new run to begin the thread again"
         )
         return ThreadDeleted(msg)
 
@@ -214,7 +221,7 @@ class Draft:
         marks = None
         if tip and tip.shape is shape and tip.block == block_of(shape, content):
             marks = take_marks(self.serde, shape, content, tip.block)
-            if marks == tip.marks:
+            if same_marks(marks, tip.marks):
                 self.leans[tip.log] = tip.seq
                 self.tips[channel] = tip
                 return Ref(tip.log, tip.seq)

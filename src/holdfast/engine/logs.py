@@ -200,6 +200,11 @@ def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int
     return digest(content) or (digest_bytes(sealed) if sealed is not None else _slow(serde, content))
 
 
+def same_marks(one: Marks, other: Marks) -> bool:
+    """Whether two values are the same, for a dict down to the order of its keys."""
+    return one == other and (not isinstance(one, dict) or list(one) == list(other))
+
+
 def _slow(serde: SerializerProtocol, value: Any) -> bytes:
     # An encrypting serializer gives other bytes each time; what it encrypts does not change.
     while isinstance(serde, EncryptedSerializer):
