@@ -7,6 +7,7 @@ goes on afterwards, on both sides.
 
 import os
 import threading
+from functools import partial
 from typing import Protocol
 from weakref import WeakSet
 
@@ -18,8 +19,8 @@ class Restful(Protocol):
         """Come to rest, and stay so until `resume`."""
         ...
 
-    def resume(self) -> None:
-        """Go on; called in the parent and in the child."""
+    def resume(self, *, child: bool) -> None:
+        """Go on; called on both sides. In a child no other thread is left."""
         ...
 
 
@@ -42,13 +43,14 @@ class ForkSafeLock:
         """Take the lock."""
         self._lock.acquire()
 
-    def resume(self) -> None:
+    def resume(self, *, child: bool) -> None:  # noqa: ARG002 - it is ours on both sides
         """Let go of it."""
         self._lock.release()
 
 
 _watched: "WeakSet[Restful]" = WeakSet()
 _resting: list[Restful] = []
+_one_fork_at_a_time = threading.Lock()
 
 
 def watch(thing: Restful) -> None:
@@ -57,15 +59,21 @@ def watch(thing: Restful) -> None:
 
 
 def _before() -> None:
+    _one_fork_at_a_time.acquire()
     for thing in list(_watched):
         thing.rest()
         _resting.append(thing)
 
 
-def _after() -> None:
+def _after(*, child: bool) -> None:
     while _resting:
-        _resting.pop().resume()
+        _resting.pop().resume(child=child)
+    _one_fork_at_a_time.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+    os.register_at_fork(
+        before=_before,
+        after_in_parent=partial(_after, child=False),
+        after_in_child=partial(_after, child=True),
+    )

@@ -13,7 +13,7 @@ serializer; keys that go are in a dict too, so that they take the same way as th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import count
 from struct import Struct
@@ -37,6 +37,8 @@ _SPLICE_HEAD = Struct(">BII")
 _UPDATE_HEAD = Struct(">BI")
 _SLACK = 4_096
 _WASTE = 2
+_FEW = 128
+_GROWTH = 0.5
 _BLOCK = 64
 _SMALL = 64
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
@@ -69,14 +71,24 @@ class Tip:
     block: int
     count: int
     marks: Marks
+    base: int
+    """Bytes of the log's first segment."""
     stored: int
     """Bytes of the whole log."""
     live: float
     """Bytes, about, that the value would take if it were written anew."""
 
     def is_full(self, segments: int) -> bool:
-        """Whether the next change should begin a new log, to keep reading cheap."""
-        return self.seq + 1 >= segments or self.stored > _WASTE * self.live + _SLACK
+        """Whether the next change should begin a new log, to keep reading cheap.
+
+        A value that only grows is written anew when it has grown by half in many small steps: that
+        is three times its final size in all, and most of it is then read in one piece.
+        """
+        return (
+            self.seq + 1 >= segments
+            or self.stored > _WASTE * self.live + _SLACK
+            or (self.seq >= _FEW and self.stored - self.base > _GROWTH * self.base)
+        )
 
 
 class Delta(NamedTuple):
@@ -118,7 +130,7 @@ def begin(
     data = whole(shape, sealed)
     block = block_of(shape, content)
     known = take_marks(serde, shape, content, block, sealed) if marks is None else marks
-    return Delta(data, Tip(log, 0, shape, block, _count(shape, content), known, len(data), len(data)))
+    return Delta(data, Tip(log, 0, shape, block, _count(shape, content), known, len(data), len(data), len(data)))
 
 
 def whole(shape: Shape, sealed: bytes) -> bytes:
@@ -138,8 +150,8 @@ def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> 
         return None
     data, gone = change
     live = tip.live * (1 - gone / tip.count if tip.count else 0) + len(data)
-    next_ = Tip(tip.log, tip.seq + 1, tip.shape, tip.block, len(content), marks, tip.stored + len(data), live)
-    return Delta(data, next_)
+    stored = tip.stored + len(data)
+    return Delta(data, replace(tip, seq=tip.seq + 1, count=len(content), marks=marks, stored=stored, live=live))
 
 
 def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
@@ -247,10 +259,10 @@ class Reader:
 
     def tip(self, log: str, seq: int, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
-        stored = sum(map(len, self._logs[log][: seq + 1]))
+        sizes = [len(data) for data in self._logs[log][: seq + 1]]
         block = block_of(shape, content)
         marks = take_marks(self._serde, shape, content, block)
-        return Tip(log, seq, shape, block, _count(shape, content), marks, stored, live)
+        return Tip(log, seq, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
 
     def _decode(self, log: str, number: int) -> tuple[Any, ...]:
         """A segment with its sealed parts opened."""

@@ -75,7 +75,9 @@ class RetentionRules(Suite):
         """Writes without a checkpoint are never seen."""
         await grow(half, "t", 2)
         await twin.delete_thread("t")
-        await half.put_writes(config_of("t", name(1)), [("l", 1)], "late")
+        with pytest.raises(ThreadDeleted):
+            await half.put_writes(config_of("t", name(1)), [("l", 1)], "late")
+        await twin.put_writes(config_of("t", name(0)), [("l", 1)], "of one that saw nothing")
         assert await half.list() == []
         assert await half.get(config_of("t")) is None
         assert await half.threads() == []

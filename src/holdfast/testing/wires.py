@@ -62,7 +62,7 @@ class CountingWire(Around):
         return taken
 
 
-class WireFailed(Exception):  # noqa: N818 - it stands for a connection that broke, and says so
+class WireFailed(Exception):
     """What a `FailingWire` raises."""
 
 

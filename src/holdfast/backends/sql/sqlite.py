@@ -35,6 +35,7 @@ from holdfast.url import URL
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 _MOST_AT_ONCE = 256
 _READERS = 4
+_POLL = 0.001
 _LONGEST = 86_400
 _OLDEST = (3, 35, 0)
 
@@ -92,10 +93,13 @@ class BlockingWire:
             self._writer.close()
             self._writer = None
 
-    def resume(self) -> None:
+    def resume(self, *, child: bool) -> None:
         """Go on; files are opened again when they are needed."""
         self._pool.release()
         self._turn.release()
+        if child:  # what the parent's threads queued, they commit themselves
+            self._queue.clear()
+            self._lent = 0
 
     @property
     def _is_single(self) -> bool:
@@ -186,13 +190,13 @@ class BlockingWire:
                 "(with autocommit=False it always is: open it with autocommit=True or isolation_level=None)"
             )
             raise StoreError(msg)
-        connection.execute("BEGIN IMMEDIATE")
+        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         return connection
 
     def _writing(self) -> sqlite3.Connection:
         self._check()
         if self._writer is None:
-            self._writer = self._open()
+            self._writer = self._open(_POLL)
         return self._writer
 
     def _borrow(self) -> sqlite3.Connection:
@@ -202,7 +206,7 @@ class BlockingWire:
             if self._idle:
                 return self._idle.pop()
         try:
-            return self._open()
+            return self._open(self._timeout)
         except BaseException:
             self._give_back(None)
             raise
@@ -225,9 +229,9 @@ class BlockingWire:
             msg = f"the saver on sqlite:///{self._path} was closed"
             raise Closed(msg)
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+            self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         try:
             self._prepare(connection)
@@ -243,14 +247,15 @@ class BlockingWire:
         connection.execute("PRAGMA trusted_schema = OFF")
 
     def _patiently(self, action: Callable[[], object]) -> None:
+        """Try until the lock is free. SQLite itself would soon sleep for 100 ms between two looks."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
                 action()
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
                     raise
-                time.sleep(0.01)
+                time.sleep(_POLL)
             else:
                 return
 
@@ -293,19 +298,21 @@ class AsyncioWire:
 
     def __init__(self, blocking: BlockingWire) -> None:
         self._blocking = blocking
-        self.resume()
+        self._start()
         watch(self)
 
-    def rest(self) -> None:
-        """Before a fork: let the threads finish, for they won't come along."""
-        self._writer.shutdown()
-        self._readers.shutdown()
-
-    def resume(self) -> None:
-        """Begin, with threads that are started when they are needed."""
+    def _start(self) -> None:
         self._waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-reader")
+
+    def rest(self) -> None:
+        """Nothing to do: the blocking wire brings its threads to rest."""
+
+    def resume(self, *, child: bool) -> None:
+        """A child has none of our threads, and needs its own."""
+        if child:
+            self._start()
 
     async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
         """As the blocking wire does, in a thread."""
