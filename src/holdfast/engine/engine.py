@@ -23,6 +23,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
 from holdfast.engine.config import before_of, config_for, configurable, id_of, limit_of, namespace_of, text, thread_of
+from holdfast.engine.digest import digest
 from holdfast.engine.known import Known, Place
 from holdfast.engine.logs import (
     INLINE_LIMIT,
@@ -31,6 +32,7 @@ from holdfast.engine.logs import (
     advance,
     begin,
     block_of,
+    is_plain,
     put_together,
     same_marks,
     take_apart,
@@ -68,7 +70,10 @@ class Engine:
         place = self.known.place(self.serde, thread, ns)
         place.ids.append(found.rows[0].key.id)
         self.known.keep(thread, ns, place)
-        return Page(self.serde, found).tuples(place)[0]
+        tuple_ = Page(self.serde, found).tuples(place)[0]
+        counters = tuple_.metadata.get("counters_since_delta_snapshot") or {}
+        place.reach = {found.rows[0].key.id: max((steps for _, steps in counters.values()), default=0)}
+        return tuple_
 
     async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
         """Store a checkpoint; at once durable, visible and whole, or not at all.
@@ -220,11 +225,12 @@ class Draft:
         tip = self.before.get(channel)
         marks = None
         if tip and tip.shape is shape and tip.block == block_of(shape, content):
+            if tip.whole is not None and digest(content) == tip.whole:
+                return self._keep(channel, tip)
             marks = take_marks(self.serde, shape, content, tip.block)
             if same_marks(marks, tip.marks):
-                self.leans[tip.log] = tip.seq
-                self.tips[channel] = tip
-                return Ref(tip.log, tip.seq)
+                whole = digest(content) if tip.count > 1 and is_plain(content) else None
+                return self._keep(channel, tip if whole is None else replace(tip, whole=whole))
             delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, marks)
             if delta:
                 self.leans[tip.log] = tip.seq
@@ -234,6 +240,11 @@ class Draft:
             return sealed
         delta = begin(self.serde, new_log(), shape, content, sealed=sealed, marks=marks)
         return self._append(channel, delta.data, delta.tip)
+
+    def _keep(self, channel: str, tip: Tip) -> Ref:
+        self.leans[tip.log] = tip.seq
+        self.tips[channel] = tip
+        return Ref(tip.log, tip.seq)
 
     def _append(self, channel: str, data: bytes, tip: Tip) -> Ref:
         self.segments.append(Segment(tip.log, tip.seq, data))

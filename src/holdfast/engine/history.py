@@ -38,52 +38,48 @@ class History:
 class Lineage:
     """The rows of one namespace of a thread, read newest first and only as far as they are needed."""
 
-    def __init__(self, backend: Backend, thread: str, ns: str, rows: Iterable[Row] | None = None) -> None:
+    def __init__(
+        self, backend: Backend, thread: str, ns: str, rows: Iterable[Row] | None = None, *, size: int = _PAGE
+    ) -> None:
         self._backend = backend
         self._thread = thread
         self._ns = ns
         self._rows = {row.key.id: row for row in rows or ()}
-        self._whole = rows is not None
+        self._is_whole = rows is not None
+        self._is_at_end = self._is_whole
         self._after: Key | None = None
+        self._size = size
         self.revision: int | None = None
 
     async def newest(self, upto: str | None) -> Row | None:
-        """The newest row, or the one called `upto`; the rows below it come along."""
+        """The newest row, or the one called `upto`; rows below it come along."""
         found = await self._page(upto)
         return self._rows.get(upto) if upto is not None else found[0] if found else None
 
-    async def ancestors(self, row: Row) -> list[Row]:
-        """Its parent, its parent's parent and so on. A loop in the chain ends it."""
-        chain: dict[str, Row] = {row.key.id: row}
-        parent = row.parent
-        while parent is not None and parent not in chain:
-            found = await self._get(parent)
-            if found is None:
-                break
-            chain[parent] = found
-            parent = found.parent
-        return list(chain.values())[1:]
-
-    async def _get(self, id_: str) -> Row | None:
-        while id_ not in self._rows and not self._whole and (self._after is None or self._after.id > id_):
+    async def parent(self, row: Row) -> Row | None:
+        """The row that a row names as its parent, if it is there."""
+        id_ = row.parent
+        if id_ is None:
+            return None
+        while id_ not in self._rows and not self._is_at_end and (self._after is None or self._after.id > id_):
             await self._page(None)
-        if id_ not in self._rows and not self._whole:
-            # An ancestor with a greater id than its child: no order, but still its parent.
+        if id_ not in self._rows and not self._is_whole:
+            # Gone, or an ancestor with a greater id than its child: no order, but still its parent.
             found = await self._backend.find(Query(self._thread, self._ns, id_, heads=True))
             self._rows.update((row.key.id, row) for row in found.rows)
         return self._rows.get(id_)
 
     async def _page(self, upto: str | None) -> list[Row]:
-        query = Query(self._thread, self._ns, upto=upto, after=self._after, limit=_PAGE, heads=True)
+        query = Query(self._thread, self._ns, upto=upto, after=self._after, limit=self._size, heads=True)
         page = await self._backend.find(query)
         if self.revision is None:
             self.revision = page.revisions.get(self._thread, 0)
-        found = page.rows
-        self._rows.update((row.key.id, row) for row in found)
-        self._whole = len(found) < _PAGE and upto is None
-        if found:
-            self._after = found[-1].key
-        return found
+        self._rows.update((row.key.id, row) for row in page.rows)
+        self._is_at_end = len(page.rows) < self._size
+        self._size = _PAGE
+        if page.rows:
+            self._after = page.rows[-1].key
+        return page.rows
 
 
 @dataclass(slots=True)
@@ -111,28 +107,34 @@ def writes_name(channel: str) -> str:
 
 
 async def follow(lineage: Lineage, row: Row, channels: Iterable[str]) -> Trails:
-    """Where the history of some channels of a row has to be read from."""
-    ancestors = await lineage.ancestors(row)
-    return {(row.key.id, channel): _trail(row, ancestors, channel) for channel in channels}
+    """Where the history of some channels of a row has to be read from; no further back than that."""
+    trails = {channel: Trail() for channel in channels}
+    going = {channel: trail for channel, trail in trails.items() if not _has_settled(row, channel, trail)}
+    seen = {row.key.id}
+    passed: Row | None = row
+    while going and passed and (passed := await lineage.parent(passed)) and passed.key.id not in seen:
+        seen.add(passed.key.id)  # a loop in the chain ends it
+        going = {channel: trail for channel, trail in going.items() if not _ends(passed, channel, trail)}
+    return {(row.key.id, channel): trail for channel, trail in trails.items()}
 
 
-def _trail(row: Row, ancestors: Iterable[Row], channel: str) -> Trail:
-    trail = Trail()
-    for passed in [row, *ancestors]:
-        if passed is not row:
-            trail.ids.append(passed.key.id)
-            ref = passed.refs.get(channel)
-            if ref == INLINE:
-                trail.inline = passed.key
-                break
-            if ref:
-                trail.seed = ref
-                break
-        if writes_name(channel) in passed.settled:
-            trail.settled = passed.settled[writes_name(channel)]
-            trail.seed = passed.settled.get(seed_name(channel))
-            break
-    return trail
+def _ends(passed: Row, channel: str, trail: Trail) -> bool:
+    """Take an ancestor into a trail; whether the trail ends there."""
+    trail.ids.append(passed.key.id)
+    ref = passed.refs.get(channel)
+    if ref == INLINE:
+        trail.inline = passed.key
+    else:
+        trail.seed = ref
+    return ref is not None or _has_settled(passed, channel, trail)
+
+
+def _has_settled(row: Row, channel: str, trail: Trail) -> bool:
+    """Whether all that lies before a row was settled on it."""
+    trail.settled = row.settled.get(writes_name(channel))
+    if trail.settled:
+        trail.seed = row.settled.get(seed_name(channel))
+    return trail.settled is not None
 
 
 @dataclass(slots=True)
@@ -198,10 +200,13 @@ async def delta_history(
     """For each channel, the seed and the writes that lead up to a checkpoint, oldest first."""
     names = [text(channel, "channel") for channel in channels]
     thread, ns, id_ = thread_of(config), namespace_of(config), id_of(config)
+    # The rows between here and the last snapshot, and the two ends; forks may lie in between.
+    known = engine.known.place(engine.serde, thread, ns).reach.get(id_ or "")
+    reach = min(known + 2, _PAGE) if known else _PAGE
     trails: Trails = {}
     traced = Traced()
     for attempt in range(_ATTEMPTS):
-        lineage = Lineage(engine.backend, thread, ns)
+        lineage = Lineage(engine.backend, thread, ns, size=reach)
         row = await lineage.newest(id_) if names else None
         if row is None:
             return {name: {"writes": []} for name in names}

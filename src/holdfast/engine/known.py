@@ -22,6 +22,8 @@ class Place:
     serde: SerializerProtocol
     tips: dict[str, Tip] = field(default_factory=dict)
     ids: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    reach: dict[str, int] = field(default_factory=dict)
+    """How far back LangGraph says that the delta channels of the last checkpoint read go."""
 
     def weight(self) -> int:
         """About how many digests it holds."""
