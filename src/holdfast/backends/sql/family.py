@@ -212,7 +212,7 @@ def _places(values: Collection[Any]) -> str:
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return orjson.dumps(value).decode()
+    return orjson.dumps(value, default=tuple).decode()
 
 
 def _row_out(row: Row) -> tuple[Any, ...]:
