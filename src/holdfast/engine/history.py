@@ -45,14 +45,15 @@ class Lineage:
         self._thread = thread
         self._ns = ns
         self._rows = {row.key.id: row for row in rows or ()}
-        self._is_whole = rows is not None
-        self._is_at_end = self._is_whole
+        self._is_at_end = rows is not None
+        self._upto: str | None = None
         self._after: Key | None = None
         self._size = size
         self.revision: int | None = None
 
     async def newest(self, upto: str | None) -> Row | None:
         """The newest row, or the one called `upto`; rows below it come along."""
+        self._upto = upto
         found = await self._page(upto)
         return self._rows.get(upto) if upto is not None else found[0] if found else None
 
@@ -63,8 +64,8 @@ class Lineage:
             return None
         while id_ not in self._rows and not self._is_at_end and (self._after is None or self._after.id > id_):
             await self._page(None)
-        if id_ not in self._rows and not self._is_whole:
-            # Gone, or an ancestor with a greater id than its child: no order, but still its parent.
+        if id_ not in self._rows and self._upto is not None and id_ > self._upto:
+            # An ancestor with a greater id than its child: no order, but still its parent.
             found = await self._backend.find(Query(self._thread, self._ns, id_, heads=True))
             self._rows.update((row.key.id, row) for row in found.rows)
         return self._rows.get(id_)
