@@ -32,11 +32,11 @@ from holdfast.engine.logs import (
     advance,
     begin,
     block_of,
-    is_plain,
     put_together,
     same_marks,
     take_apart,
     take_marks,
+    with_whole,
 )
 from holdfast.engine.metadata import check_filter, labels, matches, merge, where
 from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
@@ -185,7 +185,8 @@ class Draft:
         inline: dict[str, bytes] = {}
         refs: dict[str, Ref | None] = {}
         for channel, value in values.items():
-            text(channel, "channel")
+            if channel not in self.before:  # else it was looked at when it was first stored
+                text(channel, "channel")
             if type(value) in _PLAIN or (type(value) in (str, bytes) and len(value) <= _SHORT):
                 plain[channel] = value
                 refs[channel] = INLINE
@@ -201,7 +202,8 @@ class Draft:
             else:
                 refs[channel] = placed
         for channel in checkpoint["channel_versions"]:
-            refs.setdefault(text(channel, "channel"), None)
+            if channel not in refs:
+                refs[text(channel, "channel")] = None
         skeleton = sealed_for(self.serde, {**checkpoint, "channel_values": plain}, self.key, "checkpoint")
         row = Row(
             key=self.key,
@@ -224,13 +226,14 @@ class Draft:
         shape, content = take_apart(value)
         tip = self.before.get(channel)
         marks = None
-        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+        if tip and tip.shape is shape:
             if tip.whole is not None and digest(content) == tip.whole:
                 return self._keep(channel, tip)
-            marks = take_marks(self.serde, shape, content, tip.block)
+            if tip.block == block_of(shape, content):
+                marks = take_marks(self.serde, shape, content, tip.block)
+        if tip and marks is not None:
             if same_marks(marks, tip.marks):
-                whole = digest(content) if tip.count > 1 and is_plain(content) else None
-                return self._keep(channel, tip if whole is None else replace(tip, whole=whole))
+                return self._keep(channel, with_whole(tip, content))
             delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, marks)
             if delta:
                 self.leans[tip.log] = tip.seq

@@ -155,10 +155,13 @@ async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int | None]:
     """All rows of a thread, without their bodies, as of the revision that is returned."""
     query = Query(thread, limit=_PAGE, heads=True)
     found = await engine.backend.find(query)
-    rows = found.rows
-    if not rows:  # writes may be there all the same
-        return rows, (await engine.backend.fetch(thread, "", {}, (), ())).revisions.get(thread)
-    revision = found.revisions[thread]
+    if not found.rows:  # writes may be there all the same
+        revision = (await engine.backend.fetch(thread, "", {}, (), ())).revisions.get(thread)
+        # The revision first, then another look: a row that comes after it makes it an old one.
+        found = await engine.backend.find(query) if revision is not None else found
+        if not found.rows:
+            return [], revision
+    rows, revision = found.rows, found.revisions[thread]
     while len(found.rows) == _PAGE:
         found = await engine.backend.find(replace(query, after=rows[-1].key))
         rows = rows + found.rows

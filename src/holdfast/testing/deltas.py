@@ -208,7 +208,7 @@ class DeltaRules(Suite):
         assert [value for _, _, value in history["log"]["writes"]] == ["0a", "0b", "0c"]
 
     @pytest.mark.parametrize("end", range(1, 9))
-    async def test_prune(self, half: Half, end: int) -> None:
+    async def test_pruned_wherever_the_chain_ends(self, half: Half, end: int) -> None:
         """Wherever the chain ends, the survivor keeps its history; so again after more steps."""
         await chain(half, range(end))
         before = await histories(half)
@@ -235,7 +235,7 @@ class DeltaRules(Suite):
     @pytest.mark.parametrize(
         "runs", [[3], [0], [2], [4], [1, 2], [0, 1, 2, 3], [2, 4], [6], [1, 3, 5], [11], [1, 11, 12], range(7)], ids=str
     )
-    async def test_delete_for_runs(self, half: Half, runs: Iterable[int]) -> None:
+    async def test_runs_deleted_from_the_middle(self, half: Half, runs: Iterable[int]) -> None:
         """Whatever is taken out of the middle, on a trunk or on a fork, every survivor keeps its history."""
         await chain(half, range(8))
         await chain(half, range(10, 17), parent=1)

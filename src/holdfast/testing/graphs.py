@@ -1,11 +1,11 @@
 """Real graphs: what LangGraph makes of a run is the same on this store as in its own memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import add
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -43,7 +43,7 @@ class State(TypedDict, total=False):
     turn: int
 
 
-def _worker(label: str) -> Callable[[State], dict[str, Any]]:
+def _worker(label: str) -> Any:
     def work(state: State) -> dict[str, Any]:
         turn = state["turn"]
         return {"log": [f"{label} {turn}"], "facts": {"last": label, f"{label} {turn}": "x"}, "total": 1}
@@ -53,7 +53,7 @@ def _worker(label: str) -> Callable[[State], dict[str, Any]]:
 
 def _chat(state: State) -> dict[str, Any]:
     turn = state["turn"]
-    replies: list[AnyMessage] = [AIMessage(f"turn {turn}, {len(state['log'])} in the log", id=f"ai{turn}")]
+    replies: list[BaseMessage] = [AIMessage(f"turn {turn}, {len(state['log'])} in the log", id=f"ai{turn}")]
     if turn % 4 == 3:
         replies.append(RemoveMessage(id=state["messages"][0].id or ""))
     if turn % 5 == 4:
@@ -72,7 +72,7 @@ def _fan(state: State) -> list[Send]:
     return [Send("part", {"turn": state["turn"], "n": n}) for n in range(state["turn"] % 3 + 1)]
 
 
-def _part(given: dict[str, Any]) -> dict[str, Any]:
+def _part(given: Any) -> dict[str, Any]:
     return {"log": [f"part {given['n']}"], "total": 10}
 
 
@@ -84,7 +84,8 @@ def build(saver: Saver) -> Any:
         builder.add_edge(START, label)
         builder.add_edge(label, "chat")
     builder.add_node("chat", _chat)
-    builder.add_node("part", _part)
+    part: Any = _part
+    builder.add_node("part", part)
     builder.add_node("ask", _ask)
     builder.add_conditional_edges("chat", _fan, ["part"])
     builder.add_edge("part", "ask")
@@ -132,8 +133,10 @@ class Driver:
     async def nth(self, config: RunnableConfig, position: int) -> RunnableConfig:
         """The config of a state in the history."""
         if self.is_async:
-            return [state.config async for state in self.graph.aget_state_history(config)][position]
-        return [state.config for state in self.graph.get_state_history(config)][position]
+            found = [state.config async for state in self.graph.aget_state_history(config)]
+        else:
+            found = [state.config for state in self.graph.get_state_history(config)]
+        return cast("RunnableConfig", found[position])
 
 
 _CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}

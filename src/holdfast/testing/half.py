@@ -209,6 +209,10 @@ class Suite:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        tests = [key for base in cls.__bases__ for key in vars(base) if key.startswith("test_")]
+        if twice := {key for key in tests if tests.count(key) > 1}:
+            msg = f"two suites have tests of one name, and one would never run: {sorted(twice)}"
+            raise TypeError(msg)
         for key, value in list(vars(cls).items()):
             if key.startswith("test_") and inspect.iscoroutinefunction(value):
                 setattr(cls, key, _run_by_itself(value))

@@ -212,9 +212,10 @@ class IdRules(Suite):
 
     async def test_configs_without_a_thread_are_refused(self, half: Half) -> None:
         """A config that names nothing finds nothing by chance."""
-        for config in ({}, {"configurable": {}}, {"configurable": None}, {"configurable": ["thread_id"]}):
+        wrong: tuple[Any, ...] = ({}, {"configurable": {}}, {"configurable": None}, {"configurable": ["thread_id"]})
+        for config in wrong:
             with pytest.raises(BadConfig):
-                await half.get(config)  # type: ignore[arg-type]
+                await half.get(config)
 
     async def test_writes_need_a_checkpoint(self, half: Half) -> None:
         """A write belongs to a checkpoint; a config without one is refused."""

@@ -208,7 +208,8 @@ class ListingRules(Suite):
     async def test_hostile_keys_and_values(self, half: Half) -> None:
         """They are found as what they are, and change the meaning of nothing."""
         for number, text in enumerate(HOSTILE):
-            await half.save("t", name(number), **{"value": text, text or "empty": "key", "in": {text: number}})
+            metadata: dict[str, Any] = {"value": text, text or "blank": "key", "in": {text: number}}
+            await half.save("t", name(number), **metadata)
         for number, text in enumerate(HOSTILE):
             assert await half.ids(filter={"value": text}) == [name(number)]
             assert await half.ids(filter={"in": {text: number}}) == [name(number)]
@@ -225,7 +226,7 @@ class ListingRules(Suite):
 
     async def test_metadata_round_trips(self, half: Half) -> None:
         """Every key, known or not, whatever its value."""
-        metadata = {
+        metadata: dict[str, Any] = {
             "source": "loop",
             "step": 1,
             "parents": {"": "x"},
@@ -245,7 +246,7 @@ class ListingRules(Suite):
 
     async def test_surrogates_in_metadata(self, half: Half) -> None:
         """What the serializer makes of them is what comes back; nothing fails."""
-        metadata = {"lone": "a\ud800b", "inside": {"k": ["\udfff"]}}
+        metadata: dict[str, Any] = {"lone": "a\ud800b", "inside": {"k": ["\udfff"]}}
         await half.save("t", name(1), **metadata)
         assert (await half.found("t")).metadata == round_trip(half.saver.serde, metadata)
 

@@ -153,10 +153,10 @@ class ValueRules(Suite):
 
     async def test_versions_of_any_kind(self, half: Half) -> None:
         """Numbers, fractions and text are versions; they come back as they were."""
-        versions = {"a": 1, "b": 2.5, "c": "00000000000000000000000000000003.0.123", "d": 2**60}
+        versions: dict[str, Any] = {"a": 1, "b": 2.5, "c": "00000000000000000000000000000003.0.123", "d": 2**60}
         checkpoint = checkpoint_of(name(1), {"a": 1})
-        checkpoint["channel_versions"] = dict(versions)  # type: ignore[assignment]
-        checkpoint["versions_seen"] = {"node": dict(versions), "idle": {}}  # type: ignore[dict-item]
+        checkpoint["channel_versions"] = dict(versions)
+        checkpoint["versions_seen"] = {"node": dict(versions), "idle": {}}
         await half.put(config_of("t"), checkpoint)
         found = (await half.found("t")).checkpoint
         assert found["channel_versions"] == versions

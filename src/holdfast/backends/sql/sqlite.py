@@ -246,21 +246,19 @@ class BlockingWire:
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA trusted_schema = OFF")
 
-    def _patiently(self, action: Callable[[], object]) -> None:
+    def _patiently(self, action: Callable[[], T]) -> T:
         """Try until the lock is free. SQLite itself would soon sleep for 100 ms between two looks."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                action()
+                return action()
             except sqlite3.OperationalError as error:
                 if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
                     raise
                 time.sleep(_POLL)
-            else:
-                return
 
     def _migrate(self, connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
-        version = _version(connection)
+        version = self._patiently(lambda: _version(connection))
         if version == len(migrations):
             return
         if version > len(migrations):
@@ -276,7 +274,8 @@ class BlockingWire:
                 connection.execute("INSERT INTO holdfast_schema (version) VALUES (?)", (number,))
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
 
     def _explain(self, error: sqlite3.Error) -> StoreError:

@@ -19,12 +19,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         """
         CREATE TABLE holdfast_rows (
-            n      INTEGER PRIMARY KEY AUTOINCREMENT,
-            t      INTEGER NOT NULL,
-            app    TEXT NOT NULL,
-            ns     TEXT NOT NULL,
-            id     TEXT NOT NULL,
-            parent TEXT,
+            n       INTEGER PRIMARY KEY,
+            t       INTEGER NOT NULL,
+            app     TEXT NOT NULL,
+            ns      TEXT NOT NULL,
+            id      TEXT NOT NULL,
+            parent  TEXT,
             refs    TEXT NOT NULL,
             logs    TEXT NOT NULL,
             settled TEXT NOT NULL,

@@ -1,0 +1,1 @@
+"""Each scenario takes a `Setting` and adds lines to its table."""

@@ -1,0 +1,151 @@
+"""A process that uses a saver, forks, and goes on with the same saver on both sides."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from faultlab import checkpoint_of, config_of, digest, id_in, put, some_values, write_lock
+from worker import say
+
+import holdfast
+
+ROUNDS = 30
+
+
+def use(saver: holdfast.Saver, name: str) -> None:
+    """Sync puts and reads, and async ones, on a thread of our own and on one that both sides use."""
+    own = config_of(name)
+    for step in range(ROUNDS):
+        values = some_values(step % 8, name)
+        own = put(saver, own, values, step)
+        say(op="put", thread=name, id=id_in(own), digest=digest(values))
+        shared = put(saver, config_of("shared"), values, step)
+        say(op="put", thread="shared", id=id_in(shared), digest=digest(values))
+    assert saver.get_tuple(own)
+    asyncio.run(use_async(saver, f"{name}, async"))
+
+
+async def use_async(saver: holdfast.Saver, name: str) -> None:
+    await saver.aget_tuple(config_of("shared"))
+
+    async def one(thread: str) -> None:
+        values = some_values(5, thread)
+        checkpoint, metadata = checkpoint_of(values, 0)
+        stored = await saver.aput(config_of(thread), checkpoint, metadata, {})
+        say(op="put", thread=thread, id=id_in(stored), digest=digest(values))
+
+    await asyncio.gather(*(one(f"{name} {n}") for n in range(ROUNDS)))
+
+
+def put_one(saver: holdfast.Saver, thread: str) -> None:
+    values = some_values(3)
+    stored = put(saver, config_of(thread), values)
+    say(op="put", thread=thread, id=id_in(stored), digest=digest(values))
+
+
+def in_child(action: Callable[[], None]) -> None:
+    """Run in a forked child, and die with a failure if that hangs."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    children.append(child)
+
+
+children: list[int] = []
+
+
+def main(file: str, case: str) -> None:  # noqa: C901, PLR0915 - one case after the other
+    """Fork as the case says."""
+    path = Path(file)
+    saver = holdfast.Saver(f"sqlite:///{path}")
+    use(saver, "before")
+    if case == "idle":
+        in_child(lambda: use(saver, "child"))
+        use(saver, "parent")
+    elif case == "generations":
+
+        def child() -> None:
+            use(saver, "child")
+            in_child(lambda: use(saver, "grandchild"))
+            wait()
+
+        in_child(child)
+        use(saver, "parent")
+    elif case == "busy":
+        # Other threads are in the middle of writing: whatever lock they hold is held for ever in the child.
+        threads = [threading.Thread(target=use, args=(saver, f"thread {n}")) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for n in range(5):
+            in_child(partial(use, saver, f"child {n}"))
+        for thread in threads:
+            thread.join()
+    elif case == "close":
+        # A thread is in the middle of a commit, which waits for another process; the child only closes the saver.
+        with write_lock(path) as lock:
+            writing = threading.Thread(target=use, args=(saver, "parent"))
+            writing.start()
+            threading.Timer(0.3, lock.execute, ("ROLLBACK",)).start()
+            time.sleep(0.1)
+            in_child(saver.close)
+            wait()
+            writing.join()
+    elif case == "queued":
+        # A thread's write stands in the queue, its commit is still to come: it is the parent's, and not the child's.
+        with saver._store.blocking.wire._turn:  # type: ignore[attr-defined]
+            queued = threading.Thread(target=use, args=(saver, "parent"))
+            queued.start()
+            while not saver._store.blocking.wire._queue:  # type: ignore[attr-defined]
+                time.sleep(0.001)
+
+            def child() -> None:
+                put_one(saver, "child")
+                assert saver.get_tuple(config_of("parent")) is None, "the child stored what the parent had queued"
+
+            in_child(child)
+            wait()
+        queued.join()
+    elif case == "async":
+        # An event loop in another thread writes and reads all the time; neither it nor the fork ever waits for ever.
+        stop = threading.Event()
+
+        async def busy() -> None:
+            while not stop.is_set():
+                await use_async(saver, "parent")
+
+        with ThreadPoolExecutor(1) as pool:
+            loop = pool.submit(lambda: asyncio.run(busy()))
+            for n in range(15):
+                in_child(partial(put_one, saver, f"child {n}"))
+                wait()
+            stop.set()
+            loop.result()
+        use(saver, "parent")
+    elif case == "many forks":
+        # Several threads fork at once.
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: in_child(lambda: use(saver, f"child {n}")), range(8)))
+        use(saver, "parent")
+    wait()
+    saver.close()
+    say(op="end")
+
+
+def wait() -> None:
+    while children:
+        assert os.waitpid(children.pop(), 0)[1] == 0, "a child failed"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""What a saver remembers is bounded, and only ever a hint."""
+
+from typing import Any
+
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from holdfast.engine.known import Known, Place
+from holdfast.engine.logs import Shape, Tip
+
+SERDE = JsonPlusSerializer()
+
+
+def tip(count: Any, block: Any = 1) -> Any:
+    return Tip("log", 0, Shape.LIST, block, count, [b""] * (count // block), stored=10, live=10, base=10)
+
+
+def remembered(known: Any, names: Any) -> Any:
+    return [name for name in names if known.place(SERDE, name, "").tips]
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    known = Known(limit=100)
+    for name in "abc":
+        known.keep(name, "", Place(SERDE, {"l": tip(30)}))
+    known.keep("a", "", known.place(SERDE, "a", ""))
+    known.keep("d", "", Place(SERDE, {"l": tip(30)}))
+    assert remembered(known, "abcd") == ["a", "c", "d"]
+
+
+def test_one_that_is_too_large_is_not_kept() -> None:
+    known = Known(limit=100)
+    known.keep("a", "", Place(SERDE, {"l": tip(10)}))
+    known.keep("big", "", Place(SERDE, {"l": tip(1000)}))
+    assert remembered(known, ["a", "big"]) == []
+    known.keep("b", "", Place(SERDE, {"l": tip(10)}))
+    assert remembered(known, "b") == ["b"]
+
+
+def test_the_bound_holds_however_often_a_place_is_kept() -> None:
+    known = Known(limit=1000)
+    for number in range(5000):
+        known.keep(f"t{number % 50}", "", Place(SERDE, {"l": tip(number % 90)}))
+    kept = [known.place(SERDE, f"t{number}", "") for number in range(50)]
+    assert 0 < sum(place.weight() for place in kept if place.tips) <= 1000
+
+
+def test_many_small_elements_weigh_as_much_as_their_digests() -> None:
+    assert Place(SERDE, {"l": tip(6400, block=64)}).weight() < 110
+
+
+def test_another_serializer_knows_nothing() -> None:
+    known = Known()
+    known.keep("a", "", Place(SERDE, {"l": tip(1)}))
+    assert known.place(JsonPlusSerializer(), "a", "").tips == {}
+    assert known.place(SERDE, "a", "").tips
+    assert known.place(SERDE, "a", "n").tips == {}
+
+
+def test_forgetting_keeps_what_was_seen() -> None:
+    """Values are forgotten; that a checkpoint was stored is not, so a late put of its child is told."""
+    known = Known()
+    for ns in ("", "n"):
+        place = Place(SERDE, {"l": tip(1)})
+        place.ids.append("id")
+        known.keep("a", ns, place)
+    known.keep("ab", "", Place(SERDE, {"l": tip(1)}))
+    known.forget("a")
+    for ns in ("", "n"):
+        assert known.place(SERDE, "a", ns).tips == {}
+        assert "id" in known.place(SERDE, "a", ns).ids
+    assert remembered(known, ["ab"]) == ["ab"]
+
+
+def test_ids_are_bounded() -> None:
+    place = Place(SERDE)
+    place.ids.extend(map(str, range(1000)))
+    assert len(place.ids) < 100
