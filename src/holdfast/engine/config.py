@@ -45,7 +45,7 @@ def texts(values: Sequence[str], what: str) -> list[str]:
 def configurable(config: RunnableConfig | None) -> Mapping[str, Any]:
     """The part of a config that names a checkpoint."""
     found = (config or {}).get("configurable")
-    if not isinstance(found, Mapping):
+    if type(found) is not dict and not isinstance(found, Mapping):
         msg = "the config needs {'configurable': {'thread_id': …}}"
         raise BadConfig(msg)
     return found

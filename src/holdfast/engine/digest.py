@@ -11,7 +11,7 @@ import decimal
 import enum
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ormsgpack
@@ -44,6 +44,25 @@ def digest(value: Any) -> bytes | None:
     except ormsgpack.MsgpackEncodeError:
         return None
     return digest_bytes(packed)
+
+
+def digests(values: Sequence[Any]) -> list[bytes | None]:
+    """The digest of each value. For models, messages above all, the same as one by one in half the time."""
+    pack, hash_, models = ormsgpack.packb, xxhash.xxh3_128_digest, _MODELS
+    try:
+        return [
+            hash_(
+                pack(
+                    [models[type(v)], v.__dict__, v.__pydantic_extra__, v.__pydantic_private__],
+                    default=_reveal,
+                    option=_OPTIONS,
+                ),
+                _SEED,
+            )
+            for v in values
+        ]
+    except (KeyError, ormsgpack.MsgpackEncodeError):  # not all of them models, or not all in plain sight
+        return [digest(value) for value in values]
 
 
 def digest_bytes(data: bytes) -> bytes:

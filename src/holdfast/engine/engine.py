@@ -27,6 +27,7 @@ from holdfast.engine.digest import digest
 from holdfast.engine.known import Known, Place
 from holdfast.engine.logs import (
     INLINE_LIMIT,
+    Delta,
     Reader,
     Tip,
     advance,
@@ -49,6 +50,7 @@ _PAGE = 64
 _LARGEST_PAGE = 1024
 _SHORT = 256
 _PLAIN = frozenset({int, float, bool, type(None)})
+_TEXT = frozenset({str, bytes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +187,21 @@ class Draft:
         inline: dict[str, bytes] = {}
         refs: dict[str, Ref | None] = {}
         for channel, value in values.items():
-            if channel not in self.before:  # else it was looked at when it was first stored
-                text(channel, "channel")
-            if type(value) in _PLAIN or (type(value) in (str, bytes) and len(value) <= _SHORT):
-                plain[channel] = value
+            kind = type(value)
+            if kind in _PLAIN or (kind in _TEXT and len(value) <= _SHORT):
+                plain[text(channel, "channel")] = value
                 refs[channel] = INLINE
                 continue
+            tip = self.before.get(channel)
+            if tip is not None and tip.whole is not None and digest(value) == tip.whole:
+                refs[channel] = self._keep(channel, tip)
+                continue
             try:
-                placed = self._place(channel, value)
+                placed = self._place(text(channel, "channel"), value, tip)
             except Exception as error:
                 error.add_note(f"while storing channel {channel!r} of {name_of(self.key)}")
                 raise
-            if isinstance(placed, bytes):
+            if type(placed) is bytes:
                 inline[channel] = placed
                 refs[channel] = INLINE
             else:
@@ -221,38 +226,33 @@ class Draft:
             leans=self.leans,
         )
 
-    def _place(self, channel: str, value: Any) -> Ref | bytes:
-        """Where a value stands now; its bytes if it is small enough to sit in the row."""
+    def _place(self, channel: str, value: Any, tip: Tip | None) -> Any:
+        """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
-        tip = self.before.get(channel)
         marks = None
-        if tip and tip.shape is shape:
-            if tip.whole is not None and digest(content) == tip.whole:
-                return self._keep(channel, tip)
-            if tip.block == block_of(shape, content):
-                marks = take_marks(self.serde, shape, content, tip.block)
-        if tip and marks is not None:
+        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+            marks = take_marks(self.serde, shape, content, tip.block)
             if same_marks(marks, tip.marks):
                 return self._keep(channel, with_whole(tip, content))
             delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, marks)
             if delta:
-                self.leans[tip.log] = tip.seq
-                return self._append(channel, delta.data, delta.tip)
+                self._keep(channel, tip)
+                return self._append(channel, delta)
         sealed = seal(self.serde, content)
         if len(sealed) <= INLINE_LIMIT and content is value:
             return sealed
-        delta = begin(self.serde, new_log(), shape, content, sealed=sealed, marks=marks)
-        return self._append(channel, delta.data, delta.tip)
+        return self._append(channel, begin(self.serde, new_log(), shape, content, sealed=sealed, marks=marks))
 
     def _keep(self, channel: str, tip: Tip) -> Ref:
-        self.leans[tip.log] = tip.seq
+        self.leans[tip.ref.log] = tip.ref.seq
         self.tips[channel] = tip
-        return Ref(tip.log, tip.seq)
+        return tip.ref
 
-    def _append(self, channel: str, data: bytes, tip: Tip) -> Ref:
-        self.segments.append(Segment(tip.log, tip.seq, data))
-        self.tips[channel] = tip
-        return Ref(tip.log, tip.seq)
+    def _append(self, channel: str, delta: Delta) -> Ref:
+        ref = delta.tip.ref
+        self.segments.append(Segment(ref.log, ref.seq, delta.data))
+        self.tips[channel] = delta.tip
+        return ref
 
 
 class Page:
@@ -291,7 +291,7 @@ class Page:
             try:
                 shape, content, live = self._reader.read(*ref)
                 tip = seen.get(channel)
-                if place and place.tips.get(channel) is tip and (tip is None or (tip.log, tip.seq) != ref):
+                if place and place.tips.get(channel) is tip and (tip is None or tip.ref != ref):
                     place.tips[channel] = self._reader.tip(*ref, shape, content, live)
             except Exception as error:
                 raise unreadable(key, channel, error) from error

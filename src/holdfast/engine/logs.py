@@ -6,10 +6,11 @@ anything else is a log of one segment. What a saver last read or wrote of a chan
 these, element by element and by content, so whatever was changed in place is seen. Without a tip,
 or with any surprise, a new log is begun with the whole value, which is always right.
 
-A segment begins with a byte: the shape of a value that stands behind it, whole; or that it is a splice
-(where, how many elements go, then the list that comes instead) or an update (the length of the first of
-two dicts, whose keys go, then the one whose items are set). Values, lists and dicts are sealed by the
-serializer; keys that go are in a dict too, so that they take the same way as those that come.
+A segment begins with a byte. It is the shape of a value that stands behind it, whole; or it says that
+this is a splice (where and how many elements are cut out, then where and how many go, then the list that
+comes in their place) or an update (the length of the first of two dicts, whose keys go, then the one
+whose items are set). Values, lists and dicts are sealed by the serializer; keys that go are in a dict
+too, so that they take the same way as those that come.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.clone import CantClone, clone
-from holdfast.engine.digest import digest, digest_bytes
+from holdfast.engine.digest import digest, digest_bytes, digests
+from holdfast.engine.records import Ref
 from holdfast.engine.seal import seal, unseal
 
 INLINE_LIMIT = 512
@@ -33,7 +35,7 @@ INLINE_LIMIT = 512
 
 _SPLICE = 16
 _UPDATE = 17
-_SPLICE_HEAD = Struct(">BII")
+_SPLICE_HEAD = Struct(">BIIII")
 _UPDATE_HEAD = Struct(">BI")
 _SLACK = 4_096
 _WASTE = 2
@@ -66,8 +68,7 @@ Marks = bytes | list[bytes] | dict[Any, bytes]
 class Tip:
     """What is known of a value as it is stored: the end of its log and a digest of each element."""
 
-    log: str
-    seq: int
+    ref: Ref
     shape: Shape
     block: int
     count: int
@@ -88,9 +89,9 @@ class Tip:
         is three times its final size in all, and most of it is then read in one piece.
         """
         return (
-            self.seq + 1 >= segments
+            self.ref.seq + 1 >= segments
             or self.stored > _WASTE * self.live + _SLACK
-            or (self.seq >= _FEW and self.stored - self.base > _GROWTH * self.base)
+            or (self.ref.seq >= _FEW and self.stored - self.base > _GROWTH * self.base)
         )
 
 
@@ -131,9 +132,10 @@ def begin(
 ) -> Delta:
     """The first segment of a log: the whole value, sealed; `marks` if they are taken already."""
     data = whole(shape, sealed)
+    size = len(data)
     block = block_of(shape, content)
     known = take_marks(serde, shape, content, block, sealed) if marks is None else marks
-    return Delta(data, Tip(log, 0, shape, block, _count(shape, content), known, len(data), len(data), len(data)))
+    return Delta(data, Tip(Ref(log, 0), shape, block, _count(shape, content), known, size, size, size))
 
 
 def whole(shape: Shape, sealed: bytes) -> bytes:
@@ -152,24 +154,41 @@ def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> 
     if change is None:
         return None
     data, gone = change
-    live = tip.live * (1 - gone / tip.count if tip.count else 0) + len(data)
-    stored = tip.stored + len(data)
-    return Delta(
-        data, replace(tip, seq=tip.seq + 1, count=len(content), marks=marks, stored=stored, live=live, whole=None)
-    )
+    size = len(data)
+    live = tip.live * (1 - gone / tip.count if tip.count else 0) + size
+    ref = Ref(tip.ref.log, tip.ref.seq + 1)
+    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, tip.stored + size, live))
 
 
 def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
     old: list[bytes] = tip.marks  # type: ignore[assignment]
-    head = _common(old, marks)
-    # Blocks are counted from the front: behind a change their borders have moved.
-    tail = _common(old[head:][::-1], marks[head:][::-1]) if tip.block == 1 else 0
-    if not head and not tail:
+    if tip.block > 1:  # blocks are counted from the front: behind a change their borders have moved
+        at = min(_common(old, marks) * tip.block, tip.count, len(new))
+        cut_at = cut = tail = 0
+    else:
+        cut_at, cut, at, tail = _overlap(old, marks)
+    if not at and not tail:
         return None
-    at = min(head * tip.block, tip.count, len(new))
-    gone = tip.count - at - tail
+    gone = tip.count - cut - at - tail
     insert = new[at : len(new) - tail]
-    return b"".join((_SPLICE_HEAD.pack(_SPLICE, at, gone), seal(serde, insert) if insert else b"")), gone
+    head = _SPLICE_HEAD.pack(_SPLICE, cut_at, cut, at, gone)
+    return b"".join((head, seal(serde, insert) if insert else b"")), cut + gone
+
+
+def _overlap(old: list[bytes], new: list[bytes]) -> tuple[int, int, int, int]:
+    """How to keep most of a list: where and how much to cut out, then what stays in front and behind.
+
+    The cut is for lists that lose their oldest elements as they grow, behind a first one or not.
+    """
+    head = _common(old, new)
+    best = (head, 0, head, _common(old[head:][::-1], new[head:][::-1]))
+    if head < len(new) and new[head] in old[head:]:
+        cut = old.index(new[head], head) - head
+        rest = old[:head] + old[head + cut :]
+        at = _common(rest, new)
+        moved = (head, cut, at, _common(rest[at:][::-1], new[at:][::-1]))
+        best = max(best, moved, key=lambda found: found[2] + found[3])
+    return best
 
 
 def _update(
@@ -211,7 +230,7 @@ def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int
     """Digest a value, element by element. `sealed` spares serializing one that has no digest."""
     if shape in _LISTS:
         elements = content if block == 1 else [content[i : i + block] for i in range(0, len(content), block)]
-        return [digest(element) or _slow(serde, element) for element in elements]
+        return [mark or _slow(serde, element) for mark, element in zip(digests(elements), elements, strict=True)]
     if shape in _DICTS:
         return {key: digest(item) or _slow(serde, item) for key, item in content.items()}
     return digest(content) or (digest_bytes(sealed) if sealed is not None else _slow(serde, content))
@@ -229,8 +248,10 @@ def with_whole(tip: Tip, content: Any) -> Tip:
     """
     if tip.shape is Shape.WHOLE:
         first = content
+    elif tip.shape in (Shape.LIST, Shape.DICT):
+        first = next(iter(content.values()) if tip.shape is Shape.DICT else iter(content), None)
     else:
-        first = next(iter(content.values()) if tip.shape in _DICTS else iter(content), None)
+        return tip
     return replace(tip, whole=digest(content)) if type(first) in _PLAIN else tip
 
 
@@ -279,14 +300,14 @@ class Reader:
         sizes = [len(data) for data in self._logs[log][: seq + 1]]
         block = block_of(shape, content)
         marks = take_marks(self._serde, shape, content, block)
-        return Tip(log, seq, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
+        return Tip(Ref(log, seq), shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
 
     def _decode(self, log: str, number: int) -> tuple[Any, ...]:
         """A segment with its sealed parts opened."""
         data = self._logs[log][number]
         if data[0] == _SPLICE:
-            _, at, gone = _SPLICE_HEAD.unpack_from(data)
-            return at, gone, unseal(self._serde, data, _SPLICE_HEAD.size) if len(data) > _SPLICE_HEAD.size else ()
+            _, *numbers = _SPLICE_HEAD.unpack_from(data)
+            return *numbers, unseal(self._serde, data, _SPLICE_HEAD.size) if len(data) > _SPLICE_HEAD.size else ()
         if data[0] == _UPDATE:
             _, length = _UPDATE_HEAD.unpack_from(data)
             middle = _UPDATE_HEAD.size + length
@@ -310,9 +331,11 @@ class Reader:
 
 
 def _apply_splice(content: list[Any], change: tuple[Any, ...]) -> int:
-    at, gone, insert = change
+    cut_at, cut, at, gone, insert = change
+    if cut:
+        del content[cut_at : cut_at + cut]
     content[at : at + gone] = insert
-    return int(gone)
+    return int(cut + gone)
 
 
 def _apply_update(content: dict[Any, Any], change: tuple[Any, ...]) -> int:

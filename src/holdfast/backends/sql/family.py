@@ -16,8 +16,7 @@ there are, never on what they say.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
@@ -40,18 +39,20 @@ from holdfast.engine.unique import unique
 _ROW, _SEGMENT, _WRITE = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+What = Literal["parent", "segment", "revision"]
+
+
+class Statement(NamedTuple):
     """One statement of a program, run once for each of `rows`.
 
-    With `expect`, it must return that number, or with None just not fail on a duplicate key;
-    otherwise the program is undone and ends in `Conflict(otherwise)`.
+    With `expect` it returns one row, and each of its columns must have the value given; `otherwise`
+    is for a key that exists already. What does not hold undoes the program and is its `Conflict`.
     """
 
     sql: str
     rows: Sequence[Sequence[Any]]
-    expect: int | None = None
-    otherwise: Literal["parent", "segment", "revision"] | None = None
+    expect: Sequence[tuple[int, What]] = ()
+    otherwise: What | None = None
 
 
 class Wire(Protocol):
@@ -169,42 +170,68 @@ class SqlBackend:
 
     def _program(self, change: Change) -> list[Statement]:
         t = (self._app, change.thread)
-        # A thread begins at a random revision, so that it is never taken for one of the same name before it.
-        touch = sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD
-        program = [*_checks(t, change), Statement(touch, [(*t, unique(48))])]
+        program = []
+        if check := _check(t, change):
+            program.append(check)
+        if not change.parent:
+            # A thread begins at a random revision, so that it is never taken for one of the same name before it.
+            touch = sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD
+            program.append(Statement(touch, [(*t, unique(48))]))
+        elif change.alters_rows():
+            program.append(Statement(sql_.MOVE_THREAD, [t]))
         if change.segments:
             program.append(Statement(sql_.PUT_SEGMENT, [(*t, *s) for s in change.segments], otherwise="segment"))
-        if once := [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx >= 0]:
-            program.append(Statement(sql_.PUT_WRITE_ONCE, once))
-        if over := [(*t, *w.key[1:], *w[1:]) for w in change.writes if w.idx < 0]:
-            program.append(Statement(sql_.PUT_WRITE_OVER, over))
+        if change.writes:
+            program += _put_writes(t, change.writes)
         for row in change.rows:
-            key = (*t, *row.key[1:])
-            program.append(Statement(sql_.PUT_ROW, [(*t, self._app, *row.key[1:], *_row_out(row))]))
-            program.append(Statement(sql_.DROP_LABELS, [key]))
-            if row.labels:
-                program.append(Statement(sql_.PUT_LABEL, [(*key, label, self._app) for label in row.labels]))
-        if change.settle:
-            settled = [(_json(refs), *t, *key[1:]) for key, refs in change.settle.items()]
-            program.append(Statement(sql_.SETTLE_ROW, settled))
-        if change.drop_rows:
-            keys = [(*t, *key[1:]) for key in change.drop_rows]
-            program += [Statement(sql, keys) for sql in (sql_.DROP_LABELS, sql_.DROP_ROW, sql_.DROP_WRITES)]
-        if change.trim is not None:
-            kept = [(*t, _json(change.trim))]
-            program += [Statement(sql_.TRIM_SEGMENTS, kept), Statement(sql_.CLOSE_LOGS, kept)]
-            program.append(Statement(sql_.SWEEP_WRITES, [(*t, change.sweep)]))
+            program += self._put_row(t, row)
+        if change.settle or change.drop_rows or change.trim is not None:
+            program += _drop(t, change)
         return program
 
+    def _put_row(self, t: tuple[str, str], row: Row) -> Iterator[Statement]:
+        yield Statement(sql_.PUT_ROW, [(*t, self._app, *row.key[1:], *_row_out(row))])
+        if row.labels:
+            yield Statement(sql_.PUT_LABEL, [(*t, *row.key[1:], label, self._app) for label in row.labels])
 
-def _checks(t: tuple[str, str], change: Change) -> Iterator[Statement]:
+
+def _put_writes(t: tuple[str, str], writes: Sequence[Write]) -> Iterator[Statement]:
+    if once := [(*t, *w.key[1:], *w[1:]) for w in writes if w.idx >= 0]:
+        yield Statement(sql_.PUT_WRITE_ONCE, once)
+    if over := [(*t, *w.key[1:], *w[1:]) for w in writes if w.idx < 0]:
+        yield Statement(sql_.PUT_WRITE_OVER, over)
+
+
+def _drop(t: tuple[str, str], change: Change) -> Iterator[Statement]:
+    yield Statement(sql_.SETTLE_ROW, [(_json(refs), *t, *key[1:]) for key, refs in change.settle.items()])
+    keys = [(*t, *key[1:]) for key in change.drop_rows]
+    yield Statement(sql_.DROP_ROW, keys)
+    yield Statement(sql_.DROP_WRITES, keys)
+    if change.trim is not None:
+        kept = [(*t, _json(change.trim))]
+        yield Statement(sql_.TRIM_SEGMENTS, kept)
+        yield Statement(sql_.CLOSE_LOGS, kept)
+        yield Statement(sql_.SWEEP_WRITES, [(*t, change.sweep)])
+
+
+def _check(t: tuple[str, str], change: Change) -> Statement | None:
+    """One statement that looks at all that a change leans on."""
+    questions: list[str] = []
+    params: list[Any] = []
+    expect: list[tuple[int, What]] = []
     if change.revision is not None:
-        yield Statement(sql_.CHECK_REVISION, [t], expect=change.revision, otherwise="revision")
+        questions.append(sql_.REVISION)
+        params += t
+        expect.append((change.revision, "revision"))
     if change.parent:
-        yield Statement(sql_.CHECK_PARENT, [(*t, *change.parent[1:])], expect=1, otherwise="parent")
+        questions.append(sql_.HAS_PARENT)
+        params += (*t, *change.parent[1:])
+        expect.append((1, "parent"))
     if change.leans:
-        leans = (_json(change.leans), *t)
-        yield Statement(sql_.CHECK_SEGMENTS, [leans], expect=len(change.leans), otherwise="segment")
+        questions.append(sql_.HAS_SEGMENTS)
+        params += (_json(change.leans), *t)
+        expect.append((len(change.leans), "segment"))
+    return Statement("SELECT " + ", ".join(questions), [params], expect) if questions else None
 
 
 def _places(values: Collection[Any]) -> str:
@@ -231,19 +258,19 @@ def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
 
 def _found(rows: Sequence[tuple[Any, ...]]) -> Found:
     found = Found()
-    for kind, *row in rows:
+    for kind, *columns in rows:
         if kind == _ROW:
-            thread, revision, ns, id_, parent, refs, logs, settled, meta, *body = row
+            thread, revision, ns, id_, parent, refs, logs, settled, meta, *body = columns
             found.revisions[thread] = revision
             kept = {name: Ref(*ref) for name, ref in orjson.loads(settled).items()}
-            key = Key(thread, ns, id_)
-            found.rows.append(Row(key, parent, _refs_in(refs, logs), meta, *body, settled=kept))
+            row = Row(Key(thread, ns, id_), parent, _refs_in(refs, logs), meta, body=b"".join(body), settled=kept)
+            found.rows.append(row)
         elif kind == _SEGMENT:
-            found.segments.append(Segment(*row[:3]))
+            found.segments.append(Segment(*columns[:3]))
         elif kind == _WRITE:
-            thread, ns, id_, *rest = row[:8]
+            thread, ns, id_, *rest = columns[:8]
             found.writes.append(Write(Key(thread, ns, id_), *rest))
         else:
-            thread, revision, *_ = row
+            thread, revision, *_ = columns
             found.revisions[thread] = revision
     return found

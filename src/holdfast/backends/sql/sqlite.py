@@ -368,18 +368,18 @@ def _read(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -> li
 
 
 def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
-    for statement in program:
-        if statement.expect is not None:
-            for params in statement.rows:
-                if _read(connection, statement.sql, params) != [(statement.expect,)]:
-                    raise Conflict(statement.otherwise or "revision")
-        else:
-            try:
-                connection.executemany(statement.sql, statement.rows)
-            except sqlite3.IntegrityError:
-                if statement.otherwise is None:
-                    raise
-                raise Conflict(statement.otherwise) from None
+    for sql, rows, expect, otherwise in program:
+        if expect:
+            for found, (wanted, what) in zip(_read(connection, sql, rows[0])[0], expect, strict=True):
+                if found != wanted:
+                    raise Conflict(what)
+            continue
+        try:
+            connection.executemany(sql, rows)
+        except sqlite3.IntegrityError:
+            if otherwise is None:
+                raise
+            raise Conflict(otherwise) from None
 
 
 def _finish(jobs: Sequence[Job]) -> None:

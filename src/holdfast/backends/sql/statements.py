@@ -43,6 +43,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID
         """,
         "CREATE INDEX holdfast_labels_by_label ON holdfast_labels (app, label)",
+        # A trigger costs nothing where a row is new, which it nearly always is.
+        """
+        CREATE TRIGGER holdfast_labels_of_changed AFTER UPDATE OF meta ON holdfast_rows
+        BEGIN DELETE FROM holdfast_labels WHERE n = old.n; END
+        """,
+        """
+        CREATE TRIGGER holdfast_labels_of_deleted AFTER DELETE ON holdfast_rows
+        BEGIN DELETE FROM holdfast_labels WHERE n = old.n; END
+        """,
         """
         CREATE TABLE holdfast_segments (
             t    INTEGER NOT NULL,
@@ -132,17 +141,18 @@ ORDER BY threads.thread
 LIMIT ?
 """
 
-CHECK_REVISION = f"SELECT coalesce((SELECT revision FROM holdfast_threads WHERE t = {T}), 0)"
-CHECK_PARENT = f"SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
-CHECK_SEGMENTS = f"""
-SELECT count(*) FROM json_each(?) needed
-CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
-"""
+REVISION = "(SELECT coalesce(max(revision), 0) FROM holdfast_threads WHERE app = ? AND thread = ?)"
+HAS_PARENT = f"(SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
+HAS_SEGMENTS = f"""(
+    SELECT count(*) FROM json_each(?) needed
+    CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
+)"""
 TOUCH_THREAD = "INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 BUMP_THREAD = """
 INSERT INTO holdfast_threads (app, thread, revision) VALUES (?, ?, ?)
 ON CONFLICT (app, thread) DO UPDATE SET revision = revision + 1
 """
+MOVE_THREAD = "UPDATE holdfast_threads SET revision = revision + 1 WHERE app = ? AND thread = ?"
 PUT_SEGMENT = f"INSERT INTO holdfast_segments (t, log, seq, data) VALUES ({T}, ?, ?, ?)"
 PUT_WRITE = f"""
 INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value) VALUES ({T}, ?, ?, ?, ?, ?, ?, ?)
@@ -159,7 +169,6 @@ ON CONFLICT (t, ns, id) DO UPDATE SET
 """
 SETTLE_ROW = f"UPDATE holdfast_rows SET settled = ? WHERE t = {T} AND ns = ? AND id = ?"
 N = f"(SELECT n FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
-DROP_LABELS = f"DELETE FROM holdfast_labels WHERE n = {N}"
 PUT_LABEL = f"INSERT INTO holdfast_labels (n, label, app) VALUES ({N}, ?, ?)"
 DROP_ROW = f"DELETE FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
 DROP_WRITES = f"DELETE FROM holdfast_writes WHERE t = {T} AND ns = ? AND id = ?"
@@ -174,7 +183,6 @@ WHERE t = {T} AND id < ? AND NOT EXISTS (
 )
 """
 DROP_THREAD = (
-    f"DELETE FROM holdfast_labels WHERE n IN (SELECT n FROM holdfast_rows WHERE t = {T})",
     f"DELETE FROM holdfast_rows WHERE t = {T}",
     f"DELETE FROM holdfast_segments WHERE t = {T}",
     f"DELETE FROM holdfast_writes WHERE t = {T}",
