@@ -6,12 +6,13 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.engine.known import Known, Place
 from holdfast.engine.logs import Shape, Tip
+from holdfast.engine.records import Ref
 
 SERDE = JsonPlusSerializer()
 
 
 def tip(count: Any, block: Any = 1) -> Any:
-    return Tip("log", 0, Shape.LIST, block, count, [b""] * (count // block), stored=10, live=10, base=10)
+    return Tip(Ref("log", 0), Shape.LIST, block, count, [b""] * (count // block), stored=10, live=10, base=10)
 
 
 def remembered(known: Any, names: Any) -> Any:

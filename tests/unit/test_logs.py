@@ -42,19 +42,19 @@ class Log:
         if tip and tip.shape is shape and tip.block == block_of(shape, content):
             marks = take_marks(self.serde, shape, content, tip.block)
             if same_marks(marks, tip.marks):
-                return tip.log, tip.seq
+                return tip.ref
             if delta := advance(self.serde, tip, content, marks):
-                self.logs[tip.log].append(delta.data)
+                self.logs[tip.ref.log].append(delta.data)
                 self.tip = delta.tip
-                return self.tip.log, self.tip.seq
+                return self.tip.ref
         sealed = seal(self.serde, content)
         delta = begin(self.serde, f"log {len(self.logs)}", shape, content, sealed=sealed, marks=marks)
-        self.logs[delta.tip.log] = [delta.data]
+        self.logs[delta.tip.ref.log] = [delta.data]
         self.tip = delta.tip
-        return self.tip.log, self.tip.seq
+        return self.tip.ref
 
     def get(self, where: Any, *, shared: Any = False) -> Any:
-        shape, content, _ = Reader(self.serde, self.logs, shared=shared).read(*where)
+        shape, content, _ = Reader(self.serde, self.logs, shared=shared).read(where)
         return put_together(shape, content)
 
     def sizes(self) -> Any:
@@ -118,7 +118,7 @@ def test_what_was_read_can_be_written_on(versions: Any) -> None:
     for version in versions:
         if log.tip:
             reader = Reader(PLAIN, log.logs, shared=False)
-            log.tip = reader.tip(log.tip.log, log.tip.seq, *reader.read(log.tip.log, log.tip.seq))
+            log.tip = reader.tip(log.tip.ref, *reader.read(log.tip.ref))
         places.append(log.put(version))
     for where, version in zip(places, versions, strict=True):
         assert repr(log.get(where)) == repr(version)
@@ -134,8 +134,22 @@ def test_what_was_read_can_be_written_on(versions: Any) -> None:
         lambda items: [*items[:50], "new", *items[51:]],
         lambda items: [*items[:50], *items[51:]],
         lambda items: [*items[:50], "new", "new", *items[50:]],
+        lambda items: [*items[2:], "new"],
+        lambda items: [items[0], *items[3:], "new"],
+        lambda items: [items[0], *items[3:-1], "new", items[-1]],
     ],
-    ids=["append", "edit the tail", "trim the front", "pop", "edit the middle", "remove", "insert"],
+    ids=[
+        "append",
+        "edit the tail",
+        "trim the front",
+        "pop",
+        "edit the middle",
+        "remove",
+        "insert",
+        "move a window on",
+        "move it on behind a first one",
+        "and change its end",
+    ],
 )
 def test_a_splice_costs_what_changed(change: Any) -> None:
     log = Log()
@@ -197,11 +211,11 @@ def test_reading_shares_nothing() -> None:
     first = log.put([{"a": [1]}, "x" * 600])
     second = log.put([{"a": [1]}, "x" * 600, "more"])
     reader = Reader(PLAIN, log.logs, shared=True)
-    one, two, again = (reader.read(*where)[1] for where in (first, second, first))
+    one, two, again = (reader.read(where)[1] for where in (first, second, first))
     one[0]["a"].append("changed")
     two[0]["a"].append("changed too")
     assert again[0] == {"a": [1]}
-    assert reader.read(*second)[1][0] == {"a": [1]}
+    assert reader.read(second)[1][0] == {"a": [1]}
 
 
 def test_a_missing_segment_is_an_error() -> None:

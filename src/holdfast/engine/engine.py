@@ -289,10 +289,10 @@ class Page:
                 return opened(self._serde, inline[channel], key, channel)
             ref = channels[channel]
             try:
-                shape, content, live = self._reader.read(*ref)
+                shape, content, live = self._reader.read(ref)
                 tip = seen.get(channel)
                 if place and place.tips.get(channel) is tip and (tip is None or tip.ref != ref):
-                    place.tips[channel] = self._reader.tip(*ref, shape, content, live)
+                    place.tips[channel] = self._reader.tip(ref, shape, content, live)
             except Exception as error:
                 raise unreadable(key, channel, error) from error
             return put_together(shape, content)

@@ -239,7 +239,7 @@ def _seed(serde: SerializerProtocol, reader: Reader, key: Key, channel: str, see
     if isinstance(seed, bytes):
         return opened(serde, seed, key, channel)
     try:
-        shape, content, _ = reader.read(*seed)
+        shape, content, _ = reader.read(seed)
     except Exception as error:
         raise unreadable(key, channel, error) from error
     return put_together(shape, content)

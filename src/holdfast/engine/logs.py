@@ -281,8 +281,9 @@ class Reader:
         self._shared = shared
         self._patterns: dict[str, list[tuple[Any, ...]] | None] = {}
 
-    def read(self, log: str, seq: int) -> tuple[Shape, Any, float]:
-        """The value of a log up to a segment: its shape, its content, and its size if written anew."""
+    def read(self, ref: Ref) -> tuple[Shape, Any, float]:
+        """The value that stands somewhere: its shape, its content, and its size if written anew."""
+        log, seq = ref
         if len(self._logs.get(log, ())) <= seq:
             msg = f"segment {len(self._logs.get(log, ()))} of log {log} is missing"
             raise LookupError(msg)
@@ -295,12 +296,12 @@ class Reader:
                 self._patterns[log] = None
         return self._replay(log, [self._decode(log, number) for number in range(seq + 1)], seq)
 
-    def tip(self, log: str, seq: int, shape: Shape, content: Any, live: float) -> Tip:
+    def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
-        sizes = [len(data) for data in self._logs[log][: seq + 1]]
+        sizes = [len(data) for data in self._logs[ref.log][: ref.seq + 1]]
         block = block_of(shape, content)
         marks = take_marks(self._serde, shape, content, block)
-        return Tip(Ref(log, seq), shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
+        return Tip(ref, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
 
     def _decode(self, log: str, number: int) -> tuple[Any, ...]:
         """A segment with its sealed parts opened."""
