@@ -1,10 +1,11 @@
 """Stores in memory: private without a name, shared with one."""
 
 import pytest
-from sqlitelab import config_of, put, texts_in
+from texts import put, texts_in
 
 import holdfast
 from holdfast.errors import BadURL
+from lab import config_of
 
 
 def test_without_a_name_each_is_its_own() -> None:

@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from sqlitelab import aput, config_of, id_in, put, stored_ids, texts_in, write_lock
+from texts import aput, put, texts_in
 
 import holdfast
 from holdfast.errors import BadURL, Closed, SchemaTooNew, StoreError
+from lab import config_of, id_in, stored_ids, wire_of, write_lock
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def connections_of(saver: holdfast.Saver) -> list[sqlite3.Connection]:
     """The writer and the readers of a saver that has been used."""
-    wire: Any = saver._store.blocking.wire  # type: ignore[attr-defined]
+    wire = wire_of(saver)
     return [wire._writer, *wire._idle]
 
 
@@ -413,7 +414,7 @@ def test_closing_while_another_thread_reads_leaves_nothing_open(tmp_path: Path) 
     saver = holdfast.Saver(f"sqlite:///{tmp_path}/agent.db")
     put(saver, "a")
     reading, closed = threading.Event(), threading.Event()
-    wire: Any = saver._store.blocking.wire  # type: ignore[attr-defined]
+    wire = wire_of(saver)
     saver.get_tuple(config_of("a"))
     (reader,) = wire._idle
 

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Self, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from sqlitelab import aput, config_of, id_in, lacking, put, stored_ids, texts_in, write_lock
+from texts import aput, put, texts_in
 
 import holdfast
 from holdfast.errors import StoreError, ThreadDeleted
+from lab import config_of, id_in, lacking, stored_ids, wire_of, write_lock
 
 
 @pytest.fixture
@@ -28,10 +29,6 @@ def saver(path: Path) -> Iterator[holdfast.Saver]:
     with holdfast.Saver(f"sqlite:///{path}") as opened:
         opened.setup()
         yield opened
-
-
-def wire_of(saver: holdfast.Saver) -> Any:
-    return saver._store.blocking.wire  # type: ignore[attr-defined]
 
 
 def count_commits(saver: holdfast.Saver) -> list[str]:

@@ -1,19 +1,16 @@
 """Several savers on one thread: what each one remembers of it goes stale all the time, and is never believed."""
 
-import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faultlab import Worker
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import empty_checkpoint
-from sqlitelab import MISSING_SEGMENTS, config_of, id_in, put, texts_in
+from texts import checkpoint_of, put, texts_in
 
 import holdfast
 from holdfast.backends import Backend
@@ -22,8 +19,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.known import Known
 from holdfast.errors import ParentDeleted, StoreError, ThreadDeleted
 from holdfast.run import run
-
-RIVAL = Path(__file__).parent / "rival.py"
+from lab import config_of, id_in, raw_audit
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -41,10 +37,8 @@ def savers(url: str) -> Iterator[tuple[holdfast.Saver, holdfast.Saver]]:
 
 def put_as(saver: holdfast.Saver, id: str, config: RunnableConfig | str, *texts: str) -> RunnableConfig:
     """Put under an id of our choice."""
-    checkpoint = empty_checkpoint()
+    checkpoint = checkpoint_of(*texts)
     checkpoint["id"] = id
-    checkpoint["channel_values"] = {"messages": ["x" * 600, *texts]}
-    checkpoint["channel_versions"] = {"messages": len(texts) + 1}
     return saver.put(config_of(config) if isinstance(config, str) else config, checkpoint, {}, {})
 
 
@@ -276,35 +270,24 @@ def test_racing_processes(tmp_path: Path) -> None:
     """The same with processes: no read ever finds a checkpoint that lacks something."""
     path = tmp_path / "two.db"
     url = f"sqlite:///{path}"
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, str(RIVAL), url, f"rival {n}", "120"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(3)
-    ]
-    for rival in rivals:
-        assert rival.stdout is not None
-        assert rival.stdout.readline() == "ready\n"
-    for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.write("go\n")
-        rival.stdin.flush()
-    looks = 0
-    with holdfast.Saver(url) as saver, closing(sqlite3.connect(path)) as connection:
+    with ExitStack() as stack:
+        rivals = [stack.enter_context(Worker("worker.py")) for _ in range(3)]
+        assert [rival.answer() for rival in rivals] == [{"op": "ready"}] * 3
+        for number, rival in enumerate(rivals):
+            rival.order(do="rival", url=url, name=f"rival {number}", rounds=120)
+        looks = 0
+        saver = stack.enter_context(holdfast.Saver(url))
         saver.setup()
-        while any(rival.poll() is None for rival in rivals):
+        while not all(rival.has_answered() for rival in rivals):
             all_read(saver)
-            assert connection.execute(MISSING_SEGMENTS).fetchall() == []
+            raw_audit(path)
             looks += 1
         assert looks > 1
         for rival in rivals:
-            out, errors = rival.communicate()
-            assert (rival.returncode, errors) == (0, "")
-            assert int(out) > 0
+            said = rival.answer()
+            assert said["op"] == "end"
+            assert said["stored"] > 0
+            assert rival.end() == 0
         ids = [id_in(found.config) for found in saver.list(config_of("a"))]
-        assert ids == sorted(ids, reverse=True)
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert ids == sorted(ids, reverse=True)
+    raw_audit(path)

@@ -12,22 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from faultlab import (
-    Acknowledged,
-    Worker,
-    audit,
-    checkpoint_of,
-    config_of,
-    digest,
-    id_in,
-    lacking,
-    put,
-    raw_audit,
-    some_values,
-)
+from faultlab import Acknowledged, Worker, audit, checkpoint_of, put, receipt, some_values
 
 import holdfast
 from holdfast.errors import StoreError
+from lab import config_of, id_in, lacking, raw_audit, wire_of
 
 NOBODY = 65534
 
@@ -70,14 +59,14 @@ def fill_up(saver: holdfast.Saver, acknowledged: Acknowledged, most: int = 3000)
             config = put(saver, config, values, step)
         except StoreError as error:
             return error
-        acknowledged.hear({"op": "put", "thread": "filled", "id": id_in(config), "digest": digest(values)})
+        acknowledged.hear(receipt(config, values))
     pytest.fail("this disk never gets full")
 
 
 def remember(acknowledged: Acknowledged, saver: holdfast.Saver, thread: str) -> None:
     values = some_values(3, thread)
     stored = put(saver, config_of(thread), values)
-    acknowledged.hear({"op": "put", "thread": thread, "id": id_in(stored), "digest": digest(values)})
+    acknowledged.hear(receipt(stored, values))
 
 
 def test_full_disk(small_disk: Path) -> None:
@@ -103,7 +92,7 @@ def test_full_database(tmp_path: Path) -> None:
     acknowledged = Acknowledged()
     with holdfast.Saver(f"sqlite:///{path}") as saver:
         saver.setup()
-        writer = saver._store.blocking.wire._writer  # type: ignore[attr-defined]
+        writer = wire_of(saver)._writer
         writer.execute("PRAGMA max_page_count = 300")
         assert "full" in str(fill_up(saver, acknowledged))
         # Again and again: a failure leaves no transaction open behind it.
@@ -123,7 +112,7 @@ def test_a_member_that_does_not_fit_does_not_take_the_group_along(tmp_path: Path
     async def story() -> None:
         async with holdfast.Saver(f"sqlite:///{path}") as saver:
             await saver.asetup()
-            writer = saver._store.blocking.wire._writer  # type: ignore[attr-defined]
+            writer = wire_of(saver)._writer
             writer.execute("PRAGMA max_page_count = 100")
 
             async def one(number: int) -> bool:
@@ -133,8 +122,7 @@ def test_a_member_that_does_not_fit_does_not_take_the_group_along(tmp_path: Path
                     stored = await saver.aput(config_of(f"{number}"), checkpoint, metadata, {})
                 except StoreError:
                     return False
-                said = {"op": "put", "thread": f"{number}", "id": id_in(stored), "digest": digest(values)}
-                acknowledged.hear(said)
+                acknowledged.hear(receipt(stored, values))
                 return True
 
             done = await asyncio.gather(*map(one, range(10)))

@@ -6,7 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from faultlab import Acknowledged, Worker, audit, lacking
+from faultlab import Acknowledged, Worker, audit
+
+from lab import lacking
 
 
 @pytest.mark.parametrize("case", ["idle", "generations", "busy", "close", "queued", "async", "many forks"])

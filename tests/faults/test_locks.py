@@ -7,10 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from faultlab import Acknowledged, audit, config_of, digest, id_in, put, some_values, write_lock
+from faultlab import Acknowledged, audit, put, receipt, some_values
 
 import holdfast
 from holdfast.errors import StoreError
+from lab import config_of, id_in, write_lock
 
 
 def test_a_long_read_does_not_block_writers(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_long_lock_is_an_error(tmp_path: Path) -> None:
     with holdfast.Saver(f"sqlite:///{path}?timeout=0.2") as saver:
         values = some_values(3)
         first = put(saver, config_of("a"), values)
-        acknowledged.hear({"op": "put", "thread": "a", "id": id_in(first), "digest": digest(values)})
+        acknowledged.hear(receipt(first, values))
         with write_lock(path):
             for action in (
                 lambda: put(saver, first, some_values(4)),
@@ -85,7 +86,7 @@ def test_a_long_lock_is_an_error(tmp_path: Path) -> None:
             assert found.pending_writes == []
         values = some_values(5)
         second = put(saver, first, values, 1)
-        acknowledged.hear({"op": "put", "thread": "a", "id": id_in(second), "digest": digest(values)})
+        acknowledged.hear(receipt(second, values))
     audit(path, acknowledged)
 
 

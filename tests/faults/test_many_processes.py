@@ -21,6 +21,18 @@ def workers() -> Iterator[list[Worker]]:
         assert [worker.end() for worker in started] == [0] * PROCESSES
 
 
+def all_do(workers: list[Worker], what: str, path: Path, *, rounds: int) -> Acknowledged:
+    """Have all of them do it at once, to the end, and hear that none has failed."""
+    for who, worker in enumerate(workers):
+        worker.order(do=what, url=f"sqlite:///{path}", name=f"process {who}", rounds=rounds)
+    acknowledged = Acknowledged()
+    for worker in workers:
+        while (said := worker.answer(120))["op"] != "end":
+            assert said["op"] != "failed", said
+            acknowledged.hear(said)
+    return acknowledged
+
+
 def test_setup_is_raced_on_a_fresh_file(tmp_path: Path, workers: list[Worker]) -> None:
     """Whoever comes first creates the tables; the others find them, and all of them store at once."""
     for number in range(10):
@@ -41,13 +53,7 @@ def test_setup_is_raced_on_a_fresh_file(tmp_path: Path, workers: list[Worker]) -
 def test_all_come_and_go(tmp_path: Path, workers: list[Worker]) -> None:
     """Processes that open and close the file all the time, the last one out emptying its WAL, are in nobody's way."""
     path = tmp_path / "visits.db"
-    for who, worker in enumerate(workers):
-        worker.order(do="visit", url=f"sqlite:///{path}", name=f"process {who}", rounds=40)
-    acknowledged = Acknowledged()
-    for worker in workers:
-        while (said := worker.answer(120))["op"] != "end":
-            assert said["op"] == "put", said
-            acknowledged.hear(said)
+    acknowledged = all_do(workers, "visit", path, rounds=40)
     assert len(acknowledged.checkpoints) == 40 * PROCESSES
     audit(path, acknowledged)
 
@@ -55,12 +61,6 @@ def test_all_come_and_go(tmp_path: Path, workers: list[Worker]) -> None:
 def test_all_write_and_read_at_once(tmp_path: Path, workers: list[Worker]) -> None:
     """Puts, writes and reads on threads of their own and on a shared one: each is there, and whole."""
     path = tmp_path / "crowd.db"
-    for who, worker in enumerate(workers):
-        worker.order(do="crowd", url=f"sqlite:///{path}", name=f"process {who}", rounds=100)
-    acknowledged = Acknowledged()
-    for worker in workers:
-        while (said := worker.answer(120))["op"] != "end":
-            assert said["op"] != "failed", said
-            acknowledged.hear(said)
+    acknowledged = all_do(workers, "crowd", path, rounds=100)
     assert {len(ids) for ids in acknowledged.checkpoints.values()} == {100, 25 * PROCESSES}
     audit(path, acknowledged)

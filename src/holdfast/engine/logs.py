@@ -30,7 +30,7 @@ from holdfast.engine.digest import digest, digest_bytes, digests
 from holdfast.engine.records import Ref
 from holdfast.engine.seal import seal, unseal
 
-INLINE_LIMIT = 512
+INLINE_LIMIT = 1024
 """Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
 
 _SPLICE = 16

@@ -33,7 +33,7 @@ def merge(state: dict[str, Any], writes: Sequence[dict[str, Any]]) -> dict[str, 
     return merged
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     """Delta channels and plain ones."""
 
     log: Annotated[list[str], DeltaChannel(gather, snapshot_frequency=5)]

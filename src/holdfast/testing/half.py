@@ -34,6 +34,12 @@ def config_of(thread: Any, id: Any = None, ns: Any = "") -> RunnableConfig:
     return {"configurable": named if id is None else {**named, "checkpoint_id": id}}
 
 
+def named_in(config: RunnableConfig) -> dict[str, Any]:
+    """What a config names, in the dict that it is kept in."""
+    assert "configurable" in config, f"this config names nothing: {config}"
+    return config["configurable"]
+
+
 def checkpoint_of(
     id: Any, values: Mapping[str, Any] | None = None, *, empty: Iterable[str] = (), **extra: Any
 ) -> Checkpoint:
@@ -61,7 +67,7 @@ class Half:
 
     def __init__(self, source: object, half: HalfName, **options: Any) -> None:
         self.source = source
-        self.half = half
+        self.half: HalfName = half
         self.saver = Saver(source, **options)
         self._opened = [self.saver]
 
@@ -192,7 +198,7 @@ class Half:
 
 def id_of(found: CheckpointTuple) -> str:
     """The id of a checkpoint."""
-    return cast("str", found.config["configurable"]["checkpoint_id"])
+    return cast("str", named_in(found.config)["checkpoint_id"])
 
 
 def round_trip(serde: SerializerProtocol, value: Any) -> Any:

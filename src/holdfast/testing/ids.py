@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.errors import BadConfig, BadURL
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, id_of, name
+from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, id_of, name, named_in
 
 NAMES = (
     "a",
@@ -61,7 +61,7 @@ class IdRules(Suite):
             await half.put_writes(config_of(thread, name(1)), [("v", thread)], "task")
         for thread in NAMES:
             found = await half.found(thread)
-            assert found.config["configurable"]["thread_id"] == thread
+            assert named_in(found.config)["thread_id"] == thread
             assert found.checkpoint["channel_values"] == {"v": thread, "l": [thread] * 20}
             assert found.pending_writes == [("task", "v", thread)]
             assert len(await half.list(config_of(thread))) == 1
@@ -69,7 +69,7 @@ class IdRules(Suite):
         for position, thread in enumerate(NAMES):
             await half.delete_thread(thread)
             assert await half.get(config_of(thread)) is None
-            left = {found.config["configurable"]["thread_id"] for found in await half.list()}
+            left = {named_in(found.config)["thread_id"] for found in await half.list()}
             assert left == set(NAMES[position + 1 :])
 
     async def test_threads_stay_apart_when_pruned(self, half: Half) -> None:
@@ -96,7 +96,7 @@ class IdRules(Suite):
             await half.save("t", name(number), {"v": run}, run_id=run)
         for position, run in enumerate(NAMES):
             await half.delete_for_runs([run])
-            left = {found.metadata["run_id"] for found in await half.list(config_of("t"))}
+            left = {found.metadata.get("run_id") for found in await half.list(config_of("t"))}
             assert left == set(NAMES[position + 1 :])
 
     async def test_namespaces_stay_apart(self, half: Half) -> None:
@@ -106,7 +106,7 @@ class IdRules(Suite):
             await half.put_writes(config_of("t", name(1), ns), [("v", ns)], "task")
         for ns in ("", *NAMES):
             found = await half.found("t", ns=ns)
-            assert found.config["configurable"]["checkpoint_ns"] == ns
+            assert named_in(found.config)["checkpoint_ns"] == ns
             assert found.checkpoint["channel_values"] == {"v": ns}
             assert found.pending_writes == [("task", "v", ns)]
             assert [id_of(found) for found in await half.list(config_of("t", ns=ns))] == [name(1)]

@@ -10,7 +10,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from holdfast.errors import BadConfig
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, id_of, name, round_trip
+from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, id_of, name, named_in, round_trip
 
 HOSTILE = (
     "'",
@@ -55,7 +55,7 @@ class ListingRules(Suite):
         places = [("b", "", 1), ("a", "n", 1), ("a", "", 1), ("a", "", 3), ("c", "", 2)]
         for thread, ns, number in places:
             await half.save(thread, name(number), ns=ns)
-        found = [found.config["configurable"] for found in await half.list()]
+        found = [named_in(found.config) for found in await half.list()]
         assert [(c["thread_id"], c["checkpoint_ns"], c["checkpoint_id"]) for c in found] == [
             ("a", "", name(3)),
             ("c", "", name(2)),
@@ -254,7 +254,7 @@ class ListingRules(Suite):
         """What a run's config says is searchable; what the checkpoint says itself goes first."""
         config = config_of("t")
         config["metadata"] = {"tenant": "acme", "step": 99}
-        config["configurable"]["user_id"] = "u1"
+        named_in(config)["user_id"] = "u1"
         await half.put(config, checkpoint_of(name(1)), {"step": 1, "run_id": "r"})
         metadata = (await half.found("t")).metadata
         assert metadata == {"step": 1, "run_id": "r", "tenant": "acme", "user_id": "u1"}
@@ -273,7 +273,7 @@ class ListingRules(Suite):
         for number in range(count):
             await half.save(f"t{number % 7}", name(number // 3), {"n": number}, bucket=number % 2)
         listed = await half.list()
-        places = [tuple(found.config["configurable"].values()) for found in listed]
+        places = [tuple(named_in(found.config).values()) for found in listed]
         assert places == sorted(places, key=lambda place: (-int(place[2][4:]), place[0], place[1]))
         assert len(set(places)) == count
         assert {found.checkpoint["channel_values"]["n"] for found in listed} == set(range(count))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BadConfig, ParentDeleted, ThreadDeleted
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, name
+from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, name, named_in
 
 _LONG = "x" * 600
 
@@ -152,7 +152,7 @@ class RetentionRules(Suite):
     async def test_delete_for_runs_of_a_run_named_by_its_config(self, half: Half) -> None:
         """`run_id` may come with the config, as LangGraph's servers send it."""
         config = config_of("t")
-        config["configurable"]["run_id"] = "r"
+        named_in(config)["run_id"] = "r"
         await half.put(config, checkpoint_of(name(1)))
         await half.save("t", name(2), run_id="other")
         await half.delete_for_runs(["r"])
@@ -168,7 +168,7 @@ class RetentionRules(Suite):
             assert len(ours) == len(copies) > 0
             for one, two in zip(ours, copies, strict=True):
                 assert one[1:3] + one[4:] == two[1:3] + two[4:]
-                assert two.config["configurable"] == {**one.config["configurable"], "thread_id": "u"}
+                assert named_in(two.config) == {**named_in(one.config), "thread_id": "u"}
         assert (await half.found("u", name(2))).parent_config == config_of("u", name(1))
         for thread, saver, end in (("t", half, "ours"), ("u", twin, "theirs"), ("u", half, "ours too")):
             latest = await saver.values(thread, name(3))

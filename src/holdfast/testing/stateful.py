@@ -7,8 +7,7 @@ each remembers goes stale all the time. After every step, all that the store hol
 import asyncio
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -17,7 +16,9 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from langgraph.checkpoint.serde.types import RESUME, _DeltaSnapshot
 
 from holdfast.errors import ThreadDeleted
-from holdfast.testing.half import Half, HalfName, checkpoint_of, config_of, name
+from holdfast.testing.edits import EDITS, TEXTS, Edit, edit, first_state
+from holdfast.testing.half import Half, HalfName, checkpoint_of, config_of, name, named_in
+from holdfast.testing.ledger import DELTAS, NAMESPACES, NO_SEED, Entry, Ledger, Place
 
 CI = settings(
     max_examples=100,
@@ -30,183 +31,17 @@ CI = settings(
 """The profile of a test run: the same examples each time."""
 
 THREADS = ("t", "t2", "T")
-NAMESPACES = ("", "n")
-DELTAS = ("log", "facts")
-
-Place = tuple[str, str, int]
-"""Thread, namespace and number of a checkpoint."""
-History = tuple[Any, list[tuple[str, Any]]]
-"""A seed (or `NO_SEED`) and the writes since, by task."""
-
-NO_SEED = "no seed"
-
-
-@dataclass
-class Entry:
-    """One checkpoint, as the model knows it."""
-
-    parent: int | None
-    values: dict[str, Any]
-    metadata: dict[str, Any]
-    settled: dict[str, History] = field(default_factory=dict)
-
-    def empty(self) -> list[str]:
-        """Delta channels without a value of their own."""
-        return [channel for channel in DELTAS if channel not in self.values]
-
-
-class Ledger:
-    """What a saver should hold, in the plainest way: nothing is shared, nothing is clever."""
-
-    def __init__(self) -> None:
-        self.entries: dict[Place, Entry] = {}
-        self.writes: dict[Place, dict[tuple[str, int], tuple[str, str, Any]]] = {}
-
-    def numbers(self, thread: str, ns: str) -> list[int]:
-        """The checkpoints of a namespace, oldest first."""
-        return sorted(number for t, n, number in self.entries if (t, n) == (thread, ns))
-
-    def write(self, place: Place, task: str, idx: int, *, channel: str, path: str, value: Any) -> None:
-        """The first one stands; below zero the last one."""
-        stored = self.writes.setdefault(place, {})
-        if idx < 0 or (task, idx) not in stored:
-            stored[task, idx] = (channel, path, value)
-
-    def pending(self, place: Place) -> list[tuple[str, str, Any]]:
-        """A checkpoint's writes, in order."""
-        stored = self.writes.get(place, {})
-        ordered = sorted((path, task, idx, channel, value) for (task, idx), (channel, path, value) in stored.items())
-        return [(task, channel, value) for _, task, _, channel, value in ordered]
-
-    def history(self, place: Place, channel: str) -> History:
-        """What a delta channel's past comes to, by walking up the parents."""
-        thread, ns, number = place
-        base: History = (NO_SEED, [])
-        writes: list[list[tuple[str, Any]]] = []
-        seen = {number}
-        entry = self.entries[place]
-        while True:
-            if channel in entry.settled:
-                base = entry.settled[channel]
-                break
-            parent = entry.parent
-            if parent is None or parent in seen or (thread, ns, parent) not in self.entries:
-                break
-            seen.add(parent)
-            above = (thread, ns, parent)
-            entry = self.entries[above]
-            writes.append([(task, value) for task, c, value in self.pending(above) if c == channel])
-            if channel in entry.values:
-                base = (entry.values[channel], [])
-                break
-        return base[0], base[1] + [write for own in reversed(writes) for write in own]
-
-    def drop(self, doomed: set[Place]) -> None:
-        """Take checkpoints away; what survives keeps its past."""
-        for place, entry in self.entries.items():
-            thread, ns, _ = place
-            if place not in doomed and entry.parent is not None and (thread, ns, entry.parent) in doomed:
-                found = {c: self.history(place, c) for c in entry.empty() if c not in entry.settled}
-                entry.settled.update({c: h for c, h in found.items() if h != (NO_SEED, [])})
-        for place in doomed:
-            del self.entries[place]
-            self.writes.pop(place, None)
-
-    def drop_thread(self, thread: str) -> None:
-        """Take all of it away, also what waits for a checkpoint."""
-        self.entries = {place: entry for place, entry in self.entries.items() if place[0] != thread}
-        self.writes = {place: writes for place, writes in self.writes.items() if place[0] != thread}
-
-    def copy(self, source: str, target: str) -> None:
-        """Every checkpoint with its writes; equal ids are replaced."""
-        for place, entry in list(self.entries.items()):
-            if place[0] == source:
-                to = (target, *place[1:])
-                self.entries[to] = copy.deepcopy(entry)
-                for (task, idx), (channel, path, value) in self.writes.get(place, {}).items():
-                    self.write(to, task, idx, channel=channel, path=path, value=value)
-
-    def listing(self) -> list[Place]:
-        """All checkpoints, newest first, equal ids by thread and namespace."""
-        return sorted(self.entries, key=lambda place: (-place[2], place[0], place[1]))
-
-
-_text = st.builds(lambda n, long: f"{n} {'x' * (150 if long else 3)}", st.integers(0, 9), st.booleans())
-_element = st.one_of(_text, st.integers(0, 5), st.booleans(), st.builds(lambda t: {"k": [t]}, _text))
-_edit = st.tuples(
-    st.sampled_from(
-        [
-            "append",
-            "append",
-            "extend",
-            "set",
-            "pop",
-            "trim",
-            "insert",
-            "clear",
-            "reverse",
-            "turn",
-            "turn",
-            "turn",
-            "same",
-            "many",
-        ]
-    ),
-    st.integers(0, 20),
-    _element,
-)
-
-
-def _turned(item: Any) -> Any:
-    return {int: bool, bool: float, float: int}.get(type(item), lambda same: same)(item) if item in (0, 1) else item
-
-
-def first_state() -> dict[str, Any]:
-    """Enough of a list and a dict that neither sits inside a row."""
-    return {"items": [f"{n} {'x' * 150}" for n in range(5)], "table": {f"k{n}": "x" * 150 for n in range(5)}}
-
-
-def edit(state: dict[str, Any], kind: str, at: int, element: Any) -> None:
-    """Change a list and a dict in place, as a node might."""
-    items: list[Any] = state.setdefault("items", [])
-    table: dict[Any, Any] = state.setdefault("table", {})
-    at = at % (len(items) + 1)
-    key = f"k{at}"
-    if kind in ("append", "extend"):
-        items.extend([element] * (3 if kind == "extend" else 1))
-        table[f"k{len(table)}"] = element
-    elif kind == "set":
-        items[at : at + 1] = [element]
-        table[key] = element
-    elif kind == "pop":
-        del items[at : at + 1]
-        table.pop(key, None)
-    elif kind == "trim":
-        del items[:at]
-        table[key] = table.pop(key, element)
-    elif kind == "insert":
-        items.insert(at, element)
-        state["table"] = {key: element, **table}
-    elif kind == "clear":
-        items.clear()
-        state["table"] = {}
-    elif kind == "reverse":
-        items.reverse()
-        state["table"] = dict(reversed(table.items()))
-    elif kind == "turn":
-        # What is equal to Python, and another value to a reader.
-        state["items"] = [_turned(item) for item in items]
-        table["k0"] = 1 if table.get("k0") is True else True
-    elif kind == "many":
-        items.extend(range(at * 7))
-        state["items"] = list(items)
 
 
 class LedgerMachine(RuleBasedStateMachine):
     """The rules; `ledger_machine` gives it a store."""
 
-    source: Callable[[], object]
-    shared: bool
+    shared: ClassVar[bool] = True
+
+    @staticmethod
+    def source() -> object:
+        """A new and empty store."""
+        raise NotImplementedError
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """An empty store, and two savers on it."""
-        self.where = type(self).source()
+        self.where = self.source()
         first = Half(self.where, "sync")
         self.halves = [first, self._half("async", first)]
 
@@ -249,7 +84,7 @@ class LedgerMachine(RuleBasedStateMachine):
         onto=st.sampled_from((0, 0, 0, 0, 1, 2, 5)),
         root=st.integers(0, 9),
         fresh=st.booleans(),
-        edits=st.lists(_edit, min_size=1, max_size=3),
+        edits=st.lists(EDITS, min_size=1, max_size=3),
         delta=st.sampled_from(["", "", "list", "dict", "set", "plain"]),
         run=st.integers(0, 3),
     )
@@ -263,7 +98,7 @@ class LedgerMachine(RuleBasedStateMachine):
         onto: int,
         root: int,
         fresh: bool,
-        edits: list[tuple[str, int, Any]],
+        edits: list[Edit],
         delta: str,
         run: int,
     ) -> None:
@@ -309,7 +144,7 @@ class LedgerMachine(RuleBasedStateMachine):
         which=which,
         tasks=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "~1", "~2"])), min_size=1, max_size=3),
         channels=st.lists(st.sampled_from([*DELTAS, "log", "number", RESUME]), min_size=1, max_size=3),
-        value=_text,
+        value=TEXTS,
     )
     def put_writes(
         self,
@@ -465,7 +300,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def _place(found: CheckpointTuple) -> Place:
-    named = found.config["configurable"]
+    named = named_in(found.config)
     return named["thread_id"], named["checkpoint_ns"], int(named["checkpoint_id"][4:])
 
 

@@ -10,12 +10,13 @@
 nothing to lean on even if the thread has been begun anew. `refs` and `logs` are JSON: what stands
 where, and what a join has to fetch; `settled` is JSON too.
 
-A read is one statement, whose rows begin with what they are; a write is a program of statements that a
-wire runs in one transaction. Every value is bound: the text of a statement depends on which conditions
-there are, never on what they say.
+A read is one statement, whose rows begin with what they are; a write is a program that a wire runs in
+one transaction, with any number of rows in a statement. Every value is bound: the text of a statement
+depends on which conditions there are, never on what they say.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
@@ -42,17 +43,40 @@ _ROW, _SEGMENT, _WRITE = 0, 1, 2
 What = Literal["parent", "segment", "revision"]
 
 
-class Statement(NamedTuple):
-    """One statement of a program, run once for each of `rows`.
+class Check(NamedTuple):
+    """A question with a number for an answer; any other answer is a `Conflict(what)`."""
 
-    With `expect` it returns one row, and each of its columns must have the value given; `otherwise`
-    is for a key that exists already. What does not hold undoes the program and is its `Conflict`.
-    """
+    sql: str
+    params: Sequence[Any]
+    expect: int
+    what: What
+
+
+class Put(NamedTuple):
+    """Rows for a table; a key that exists already, where it must not, is a `Conflict(otherwise)`."""
+
+    into: sql_.Rows
+    rows: Sequence[Sequence[Any]]
+    otherwise: What | None = None
+
+
+class Statement(NamedTuple):
+    """A statement that is run once for each of `rows`."""
 
     sql: str
     rows: Sequence[Sequence[Any]]
-    expect: Sequence[tuple[int, What]] = ()
-    otherwise: What | None = None
+
+
+@dataclass(slots=True)
+class Program:
+    """What a wire does in one transaction: checks, then puts by their turn, then all the rest.
+
+    If a check does not hold, nothing is done at all. Programs without a rest can be run together.
+    """
+
+    checks: list[Check] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
+    rest: list[Statement] = field(default_factory=list)
 
 
 class Wire(Protocol):
@@ -66,7 +90,7 @@ class Wire(Protocol):
         """Run one statement and return its rows."""
         ...
 
-    async def write(self, program: Sequence[Statement], /) -> None:
+    async def write(self, program: Program, /) -> None:
         """Run a program in one transaction, durable when it returns."""
         ...
 
@@ -127,7 +151,7 @@ class SqlBackend:
         """One program for all of them."""
         names = [(self._app, thread) for thread in threads]
         if names:
-            await self.wire.write([Statement(sql, names) for sql in sql_.DROP_THREAD])
+            await self.wire.write(Program(rest=[Statement(sql, names) for sql in sql_.DROP_THREAD]))
 
     async def threads(self, *, after: str | None = None, limit: int = 100) -> list[ThreadInfo]:
         """From the index of threads and the key of rows; payloads are not touched."""
@@ -168,38 +192,47 @@ class SqlBackend:
             add(f"r.n IN ({labels})", self._app, *wanted)
         return " AND ".join(conditions), params
 
-    def _program(self, change: Change) -> list[Statement]:
+    def _program(self, change: Change) -> Program:
         t = (self._app, change.thread)
-        program = []
-        if check := _check(t, change):
-            program.append(check)
-        if not change.parent:
+        program = Program(_checks(t, change))
+        puts = program.puts
+        if change.parent:
+            if change.alters_rows():
+                puts.append(Put(sql_.MOVE_THREADS, [t]))
+        else:
             # A thread begins at a random revision, so that it is never taken for one of the same name before it.
-            touch = sql_.BUMP_THREAD if change.alters_rows() else sql_.TOUCH_THREAD
-            program.append(Statement(touch, [(*t, unique(48))]))
-        elif change.alters_rows():
-            program.append(Statement(sql_.MOVE_THREAD, [t]))
+            touch = sql_.BUMP_THREADS if change.alters_rows() else sql_.TOUCH_THREADS
+            puts.append(Put(touch, [(*t, unique(48))]))
         if change.segments:
-            program.append(Statement(sql_.PUT_SEGMENT, [(*t, *s) for s in change.segments], otherwise="segment"))
+            puts.append(Put(sql_.PUT_SEGMENTS, [(*t, *s) for s in change.segments], "segment"))
         if change.writes:
-            program += _put_writes(t, change.writes)
-        for row in change.rows:
-            program += self._put_row(t, row)
+            puts += _put_writes(t, change.writes)
+        if change.rows:
+            rows = [(*t, self._app, *row.key[1:], *_row_out(row)) for row in change.rows]
+            puts.append(Put(sql_.PUT_ROWS, rows))
+        if labels := [(*t, *row.key[1:], label, self._app) for row in change.rows for label in row.labels]:
+            puts.append(Put(sql_.PUT_LABELS, labels))
         if change.settle or change.drop_rows or change.trim is not None:
-            program += _drop(t, change)
+            program.rest += _drop(t, change)
         return program
 
-    def _put_row(self, t: tuple[str, str], row: Row) -> Iterator[Statement]:
-        yield Statement(sql_.PUT_ROW, [(*t, self._app, *row.key[1:], *_row_out(row))])
-        if row.labels:
-            yield Statement(sql_.PUT_LABEL, [(*t, *row.key[1:], label, self._app) for label in row.labels])
+
+def _checks(t: tuple[str, str], change: Change) -> list[Check]:
+    checks = []
+    if change.revision is not None:
+        checks.append(Check(sql_.REVISION, t, change.revision, "revision"))
+    if change.parent:
+        checks.append(Check(sql_.HAS_PARENT, (*t, *change.parent[1:]), 1, "parent"))
+    if change.leans:
+        checks.append(Check(sql_.HAS_SEGMENTS, (_json(change.leans), *t), len(change.leans), "segment"))
+    return checks
 
 
-def _put_writes(t: tuple[str, str], writes: Sequence[Write]) -> Iterator[Statement]:
+def _put_writes(t: tuple[str, str], writes: Sequence[Write]) -> Iterator[Put]:
     if once := [(*t, *w.key[1:], *w[1:]) for w in writes if w.idx >= 0]:
-        yield Statement(sql_.PUT_WRITE_ONCE, once)
+        yield Put(sql_.PUT_WRITES_ONCE, once)
     if over := [(*t, *w.key[1:], *w[1:]) for w in writes if w.idx < 0]:
-        yield Statement(sql_.PUT_WRITE_OVER, over)
+        yield Put(sql_.PUT_WRITES_OVER, over)
 
 
 def _drop(t: tuple[str, str], change: Change) -> Iterator[Statement]:
@@ -212,26 +245,6 @@ def _drop(t: tuple[str, str], change: Change) -> Iterator[Statement]:
         yield Statement(sql_.TRIM_SEGMENTS, kept)
         yield Statement(sql_.CLOSE_LOGS, kept)
         yield Statement(sql_.SWEEP_WRITES, [(*t, change.sweep)])
-
-
-def _check(t: tuple[str, str], change: Change) -> Statement | None:
-    """One statement that looks at all that a change leans on."""
-    questions: list[str] = []
-    params: list[Any] = []
-    expect: list[tuple[int, What]] = []
-    if change.revision is not None:
-        questions.append(sql_.REVISION)
-        params += t
-        expect.append((change.revision, "revision"))
-    if change.parent:
-        questions.append(sql_.HAS_PARENT)
-        params += (*t, *change.parent[1:])
-        expect.append((1, "parent"))
-    if change.leans:
-        questions.append(sql_.HAS_SEGMENTS)
-        params += (_json(change.leans), *t)
-        expect.append((len(change.leans), "segment"))
-    return Statement("SELECT " + ", ".join(questions), [params], expect) if questions else None
 
 
 def _places(values: Collection[Any]) -> str:

@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from holdfast.backends import Store
-from holdfast.backends.sql.family import SqlBackend, Statement
+from holdfast.backends.sql.family import Program, Put, SqlBackend, What
+from holdfast.backends.sql.statements import Rows
 from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
 from holdfast.fork import watch
 from holdfast.run import run
@@ -35,6 +36,7 @@ from holdfast.url import URL
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 _MOST_AT_ONCE = 256
 _READERS = 4
+_LOT = 64
 _POLL = 0.001
 _LONGEST = 86_400
 _OLDEST = (3, 35, 0)
@@ -46,7 +48,7 @@ T = TypeVar("T")
 class Job:
     """A program on its way through the queue. Only a commit makes it `stored`."""
 
-    program: Sequence[Statement]
+    program: Program
     future: asyncio.Future[None] | None = None
     done: bool = False
     stored: bool = False
@@ -127,7 +129,7 @@ class BlockingWire:
         except sqlite3.Error as error:
             raise self._explain(error) from error
 
-    async def write(self, program: Sequence[Statement], /) -> None:
+    async def write(self, program: Program, /) -> None:
         """Queue up, and lead if nobody does."""
         job = Job(program)
         self.enqueue(job)
@@ -165,8 +167,8 @@ class BlockingWire:
         try:
             connection = self._begin()
             try:
-                for job in jobs:
-                    _run(connection, job.program)
+                for program in _together([job.program for job in jobs]):
+                    _run(connection, program)
                 connection.execute("COMMIT")
                 for job in jobs:
                     job.stored = True
@@ -321,7 +323,7 @@ class AsyncioWire:
         """As the blocking wire does, in a thread."""
         return await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
 
-    async def write(self, program: Sequence[Statement], /) -> None:
+    async def write(self, program: Program, /) -> None:
         """Queue up; a thread commits all that waits by the time it looks."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
@@ -367,19 +369,49 @@ def _read(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -> li
     return cursor.execute(sql, params).fetchall()
 
 
-def _run(connection: sqlite3.Connection, program: Sequence[Statement]) -> None:
-    for sql, rows, expect, otherwise in program:
-        if expect:
-            for found, (wanted, what) in zip(_read(connection, sql, rows[0])[0], expect, strict=True):
-                if found != wanted:
-                    raise Conflict(what)
-            continue
+def _together(programs: Sequence[Program]) -> Sequence[Program]:
+    """The same work in fewer statements.
+
+    Each one costs a hand-over of Python's lock, which the thread of a busy loop is slow to give. A check
+    that another of these programs would have made true, or a number that two of them take, fails; then
+    each of them is run alone.
+    """
+    if len(programs) == 1 or any(program.rest for program in programs):
+        return programs
+    rows: dict[tuple[Rows, What | None], list[Sequence[Any]]] = defaultdict(list)
+    for program in programs:
+        for into, put, otherwise in program.puts:
+            rows[into, otherwise] += put
+    puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
+    return [Program([check for program in programs for check in program.checks], puts)]
+
+
+def _run(connection: sqlite3.Connection, program: Program) -> None:
+    for checks in _in_lots(program.checks):
+        sql = "SELECT " + ", ".join(check.sql for check in checks)
+        found = _read(connection, sql, [param for check in checks for param in check.params])[0]
+        for check, answer in zip(checks, found, strict=True):
+            if answer != check.expect:
+                raise Conflict(check.what)
+    for into, rows, otherwise in sorted(program.puts, key=lambda put: put.into.turn):
         try:
-            connection.executemany(sql, rows)
+            for lot in _in_lots(rows):
+                connection.execute(into.sql(len(lot)), [param for row in lot for param in row])
         except sqlite3.IntegrityError:
             if otherwise is None:
                 raise
             raise Conflict(otherwise) from None
+    for sql, rows in program.rest:
+        connection.executemany(sql, rows)
+
+
+def _in_lots(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut into lots of 64, 32, 16 and so on, so that there are few different statements to prepare."""
+    start = 0
+    while start < len(things):
+        size = min(_LOT, 1 << (len(things) - start).bit_length() - 1)
+        yield things[start : start + size]
+        start += size
 
 
 def _finish(jobs: Sequence[Job]) -> None:

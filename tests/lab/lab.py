@@ -1,4 +1,4 @@
-"""What the tests of single backends share: small checkpoints, and locks as another process would hold them."""
+"""What tests and their worker processes share: names for checkpoints, and SQLite files seen past the saver."""
 
 import os
 import sqlite3
@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import pytest
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, empty_checkpoint
 
 import holdfast
 
@@ -20,6 +19,7 @@ WHERE l.value + 1 <> (
     WHERE s.t = r.t AND s.log = l.key AND s.seq <= l.value AND length(s.data) > 0
 )
 """
+MISSING_THREADS = "SELECT r.id FROM holdfast_rows r WHERE r.t NOT IN (SELECT t FROM holdfast_threads)"
 
 
 def lacking(reason: str) -> NoReturn:
@@ -38,29 +38,17 @@ def id_in(config: RunnableConfig) -> str:
     return str(config["configurable"]["checkpoint_id"])
 
 
-def checkpoint_of(*texts: str) -> Checkpoint:
-    """One channel, a list that is too long to sit inside a row."""
-    checkpoint = empty_checkpoint()
-    checkpoint["channel_values"] = {"messages": ["x" * 600, *texts]}
-    checkpoint["channel_versions"] = {"messages": len(texts) + 1}
-    return checkpoint
+def wire_of(saver: holdfast.Saver) -> Any:
+    """The wire of a saver's sync half, as it is inside."""
+    return saver._store.blocking.wire  # type: ignore[attr-defined]
 
 
-def put(saver: holdfast.Saver, config: RunnableConfig | str, *texts: str, **metadata: Any) -> RunnableConfig:
-    config = config_of(config) if isinstance(config, str) else config
-    return saver.put(config, checkpoint_of(*texts), metadata, {"messages": 1})  # type: ignore[arg-type]
-
-
-async def aput(saver: holdfast.Saver, config: RunnableConfig | str, *texts: str, **metadata: Any) -> RunnableConfig:
-    config = config_of(config) if isinstance(config, str) else config
-    return await saver.aput(config, checkpoint_of(*texts), metadata, {"messages": 1})  # type: ignore[arg-type]
-
-
-def texts_in(found: CheckpointTuple | None) -> list[str]:
-    """What `put` was given."""
-    assert found is not None
-    messages: list[str] = found.checkpoint["channel_values"]["messages"]
-    return messages[1:]
+def raw_audit(path: Path) -> None:
+    """Past the saver: SQLite finds the file sound, and no row names what is not there."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute(MISSING_SEGMENTS).fetchall() == []
+        assert connection.execute(MISSING_THREADS).fetchall() == []
 
 
 def stored_ids(path: Path) -> set[str]:

@@ -8,9 +8,12 @@ import sys
 import time
 from typing import Any
 
-from faultlab import checkpoint_of, config_of, digest, id_in, put, some_values
+import texts
+from faultlab import checkpoint_of, digest, put, receipt, some_values
 
 import holdfast
+from holdfast.errors import StoreError, ThreadDeleted
+from lab import config_of, id_in
 
 
 def say(**what: Any) -> None:
@@ -66,7 +69,7 @@ class Story:
         stored = await self.saver.aput(config, checkpoint, metadata, checkpoint["channel_versions"])
         self.step += 1
         self.ids.append(id_in(stored))
-        say(op="put", thread=self.thread, id=self.ids[-1], digest=digest(self.values))
+        say(**receipt(stored, self.values))
 
     def _change(self) -> None:
         messages = list(self.values.get("messages", ()))
@@ -135,7 +138,7 @@ def race(url: str, name: str, at: float) -> None:
         with holdfast.Saver(url) as saver:
             values = some_values(2, name)
             stored = put(saver, config_of(name), values)
-        say(op="put", thread=name, id=id_in(stored), digest=digest(values))
+        say(**receipt(stored, values))
     except Exception as error:  # noqa: BLE001 - the test wants to see whatever it is
         say(op="failed", error=f"{type(error).__name__}: {error}")
 
@@ -160,7 +163,7 @@ def crowd(url: str, name: str, rounds: int) -> None:
                         parent = latest.config
                     values = some_values(step % 12, name)
                     stored = put(saver, parent, values, step)
-                    said.append({"op": "put", "thread": thread, "id": id_in(stored), "digest": digest(values)})
+                    said.append(receipt(stored, values))
                     task = f"{name} {step}"
                     saver.put_writes(stored, [("messages", {"of": 2}), ("state", {"of": 2})], task)
                     said.append({"op": "writes", "thread": thread, "id": id_in(stored), "task": task})
@@ -175,6 +178,32 @@ def crowd(url: str, name: str, rounds: int) -> None:
     say(op="end")
 
 
+def rival(url: str, name: str, rounds: int) -> None:
+    """Put on whatever is newest of a thread that others write to as well, and now and then prune or delete."""
+    chance = random.Random(name)
+    stored = 0
+    with holdfast.Saver(url) as saver:
+        for _ in range(rounds):
+            try:
+                latest = saver.get_tuple(config_of("a"))
+                before = texts.texts_in(latest) if latest else []
+                texts.put(saver, latest.config if latest else "a", *before[-20:], name, run_id=name)
+                stored += 1
+                roll = chance.random()
+                if roll < 0.05:
+                    saver.prune(["a"])
+                elif roll < 0.1:
+                    saver.delete_for_runs([name])
+                elif roll < 0.12:
+                    saver.delete_thread("a")
+            except ThreadDeleted:
+                continue
+            except StoreError as error:
+                if "changed" not in str(error):
+                    raise
+    say(op="end", stored=stored)
+
+
 def fill(url: str, rounds: int) -> None:
     """Put until it is done or something fails, then say what it was."""
     saver = holdfast.Saver(url)
@@ -183,7 +212,7 @@ def fill(url: str, rounds: int) -> None:
         for step in range(rounds):
             values = some_values(step + 1)
             config = put(saver, config, values, step)
-            say(op="put", thread="filled", id=id_in(config), digest=digest(values))
+            say(**receipt(config, values))
     except Exception as error:  # noqa: BLE001 - the test wants to see whatever it is
         say(op="failed", kind=type(error).__name__, error=str(error))
     else:
@@ -207,6 +236,7 @@ def main() -> None:
         "race": race,
         "visit": visit,
         "crowd": crowd,
+        "rival": rival,
         "fill": fill,
         "become": become,
     }

@@ -5,49 +5,22 @@ import json
 import os
 import select
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
-import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_checkpoint
 
 import holdfast
+from lab import id_in, raw_audit
 
 HERE = Path(__file__).parent
-
-MISSING_SEGMENTS = """
-SELECT r.id, l.key, l.value FROM holdfast_rows r, json_each(r.logs) l
-WHERE l.value + 1 <> (
-    SELECT count(*) FROM holdfast_segments s
-    WHERE s.t = r.t AND s.log = l.key AND s.seq <= l.value AND length(s.data) > 0
-)
-"""
-MISSING_THREADS = "SELECT r.id FROM holdfast_rows r WHERE r.t NOT IN (SELECT t FROM holdfast_threads)"
-
-
-def lacking(reason: str) -> NoReturn:
-    """Skip what this machine can't do; on CI that is a failure, or nobody would ever run it."""
-    if os.environ.get("CI"):
-        pytest.fail(f"CI must be able to run this: {reason}")
-    pytest.skip(reason)
-
-
-def config_of(thread: str, id: str | None = None) -> RunnableConfig:
-    configurable = {"thread_id": thread, "checkpoint_ns": ""}
-    return {"configurable": {**configurable, "checkpoint_id": id} if id else configurable}
-
-
-def id_in(config: RunnableConfig) -> str:
-    return str(config["configurable"]["checkpoint_id"])
 
 
 def digest(values: Mapping[str, Any]) -> str:
@@ -76,6 +49,11 @@ def some_values(size: int, mark: str = "") -> dict[str, Any]:
         "state": {f"key {n}": [mark, "y" * 90] for n in range(size + 6)},
         "count": size,
     }
+
+
+def receipt(stored: RunnableConfig, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a worker says of a checkpoint once it is stored."""
+    return {"op": "put", "thread": stored["configurable"]["thread_id"], "id": id_in(stored), "digest": digest(values)}
 
 
 @dataclass
@@ -136,14 +114,6 @@ def audit(path: Path, acknowledged: Acknowledged, *, in_flight: int = 0) -> None
         assert len(listed.keys() - acked) <= in_flight, "more checkpoints than were ever under way"
 
 
-def raw_audit(path: Path) -> None:
-    """Past the saver: SQLite finds the file sound, and no row names what is not there."""
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert connection.execute(MISSING_SEGMENTS).fetchall() == []
-        assert connection.execute(MISSING_THREADS).fetchall() == []
-
-
 class Worker:
     """A process that takes orders as lines of JSON and answers in the same way."""
 
@@ -154,21 +124,23 @@ class Worker:
             stdout=subprocess.PIPE,
             **options,
         )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._orders = self.process.stdin
+        self._answers = self.process.stdout
         self._buffer = b""
 
     def order(self, **what: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(what).encode() + b"\n")
-        self.process.stdin.flush()
+        self._orders.write(json.dumps(what).encode() + b"\n")
+        self._orders.flush()
 
     def lines(self, seconds: float) -> list[dict[str, Any]]:
         """All complete answers that come in the time given; it ends early when the pipe does."""
-        assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
         answers: list[dict[str, Any]] = []
         while (left := deadline - time.monotonic()) > 0:
-            if select.select([self.process.stdout], [], [], left)[0]:
-                data = os.read(self.process.stdout.fileno(), 65536)
+            if select.select([self._answers], [], [], left)[0]:
+                data = os.read(self._answers.fileno(), 65536)
                 if not data:
                     break
                 *complete, self._buffer = (self._buffer + data).split(b"\n")
@@ -177,16 +149,19 @@ class Worker:
 
     def answer(self, seconds: float = 60) -> dict[str, Any]:
         """The next answer, alone."""
-        assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
         while b"\n" not in self._buffer:
-            assert select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0], "no answer"
-            data = os.read(self.process.stdout.fileno(), 65536)
+            assert select.select([self._answers], [], [], max(0, deadline - time.monotonic()))[0], "no answer"
+            data = os.read(self._answers.fileno(), 65536)
             assert data, f"the worker ended with {self.process.wait()}"
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def has_answered(self) -> bool:
+        """Whether there is an answer to be had, or an end to be told of, without waiting."""
+        return b"\n" in self._buffer or bool(select.select([self._answers], [], [], 0)[0])
 
     def end(self) -> int:
         """Close its input and wait for its exit."""
@@ -200,15 +175,3 @@ class Worker:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
-
-
-@contextmanager
-def write_lock(path: Path) -> Iterator[sqlite3.Connection]:
-    """Hold the file's write lock, as another process's transaction would."""
-    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from faultlab import checkpoint_of, config_of, digest, id_in, put, some_values, write_lock
+from faultlab import checkpoint_of, put, receipt, some_values
 from worker import say
 
 import holdfast
+from lab import config_of, wire_of, write_lock
 
 ROUNDS = 30
 
@@ -24,9 +25,9 @@ def use(saver: holdfast.Saver, name: str) -> None:
     for step in range(ROUNDS):
         values = some_values(step % 8, name)
         own = put(saver, own, values, step)
-        say(op="put", thread=name, id=id_in(own), digest=digest(values))
+        say(**receipt(own, values))
         shared = put(saver, config_of("shared"), values, step)
-        say(op="put", thread="shared", id=id_in(shared), digest=digest(values))
+        say(**receipt(shared, values))
     assert saver.get_tuple(own)
     asyncio.run(use_async(saver, f"{name}, async"))
 
@@ -38,7 +39,7 @@ async def use_async(saver: holdfast.Saver, name: str) -> None:
         values = some_values(5, thread)
         checkpoint, metadata = checkpoint_of(values, 0)
         stored = await saver.aput(config_of(thread), checkpoint, metadata, {})
-        say(op="put", thread=thread, id=id_in(stored), digest=digest(values))
+        say(**receipt(stored, values))
 
     await asyncio.gather(*(one(f"{name} {n}") for n in range(ROUNDS)))
 
@@ -46,7 +47,7 @@ async def use_async(saver: holdfast.Saver, name: str) -> None:
 def put_one(saver: holdfast.Saver, thread: str) -> None:
     values = some_values(3)
     stored = put(saver, config_of(thread), values)
-    say(op="put", thread=thread, id=id_in(stored), digest=digest(values))
+    say(**receipt(stored, values))
 
 
 def in_child(action: Callable[[], None]) -> None:
@@ -103,10 +104,10 @@ def main(file: str, case: str) -> None:  # noqa: C901, PLR0915 - one case after 
             writing.join()
     elif case == "queued":
         # A thread's write stands in the queue, its commit is still to come: it is the parent's, and not the child's.
-        with saver._store.blocking.wire._turn:  # type: ignore[attr-defined]
+        with wire_of(saver)._turn:
             queued = threading.Thread(target=use, args=(saver, "parent"))
             queued.start()
-            while not saver._store.blocking.wire._queue:  # type: ignore[attr-defined]
+            while not wire_of(saver)._queue:
                 time.sleep(0.001)
 
             def child() -> None:
