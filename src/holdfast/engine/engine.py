@@ -6,7 +6,7 @@ are written once, as coroutines; over a blocking backend they never suspend.
 
 from base64 import urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.backends import Backend
 from holdfast.engine.config import before_of, config_for, configurable, id_of, limit_of, namespace_of, text, thread_of
 from holdfast.engine.digest import digest
-from holdfast.engine.known import Known, Place
+from holdfast.engine.known import Known
 from holdfast.engine.logs import (
     INLINE_LIMIT,
     Delta,
@@ -69,12 +69,20 @@ class Engine:
             if id_of(config) is None:
                 self.known.forget(thread)
             return None
+        id_ = found.rows[0].key.id
         place = self.known.place(self.serde, thread, ns)
-        place.ids.append(found.rows[0].key.id)
-        self.known.keep(thread, ns, place)
-        tuple_ = Page(self.serde, found).tuples(place)[0]
+        place.ids.append(id_)
+        before = place.tips
+
+        def remember(channel: str, tip: Tip) -> None:
+            if place.tips.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
+                place.tips = {**place.tips, channel: tip}
+                self.known.keep(thread, ns, place)
+
+        tuple_ = Page(self.serde, found, known=before, remember=remember).tuples()[0]
         counters = tuple_.metadata.get("counters_since_delta_snapshot") or {}
-        place.reach = {found.rows[0].key.id: max((steps for _, steps in counters.values()), default=0)}
+        place.reach = {id_: max((steps for _, steps in counters.values()), default=0)}
+        self.known.keep(thread, ns, place)
         return tuple_
 
     async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
@@ -201,11 +209,9 @@ class Draft:
             except Exception as error:
                 error.add_note(f"while storing channel {channel!r} of {name_of(self.key)}")
                 raise
-            if type(placed) is bytes:
+            if isinstance(placed, bytes):
                 inline[channel] = placed
-                refs[channel] = INLINE
-            else:
-                refs[channel] = placed
+            refs[channel] = INLINE if isinstance(placed, bytes) else placed
         for channel in checkpoint["channel_versions"]:
             if channel not in refs:
                 refs[text(channel, "channel")] = None
@@ -226,7 +232,7 @@ class Draft:
             leans=self.leans,
         )
 
-    def _place(self, channel: str, value: Any, tip: Tip | None) -> Any:
+    def _place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
         marks = None
@@ -256,10 +262,22 @@ class Draft:
 
 
 class Page:
-    """What a backend found, as LangGraph knows it."""
+    """What a backend found, as LangGraph knows it.
 
-    def __init__(self, serde: SerializerProtocol, found: Found) -> None:
+    What a value turns out to be, when it is decoded, is told to `remember`, unless it is `known`.
+    """
+
+    def __init__(
+        self,
+        serde: SerializerProtocol,
+        found: Found,
+        *,
+        known: Mapping[str, Tip] | None = None,
+        remember: Callable[[str, Tip], None] | None = None,
+    ) -> None:
         self._serde = serde
+        self._known = known or {}
+        self._remember = remember
         self._rows = found.rows
         logs: dict[str, list[bytes]] = defaultdict(list)
         for segment in sorted(found.segments):
@@ -270,11 +288,11 @@ class Page:
             self._writes[write.key].append(write)
         self._reader = Reader(serde, logs, shared=len(found.rows) > 1)
 
-    def tuples(self, place: Place | None = None) -> list[CheckpointTuple]:
-        """A tuple for each row; what its values turn out to be is remembered in `place`."""
-        return [self._tuple(row, place) for row in self._rows]
+    def tuples(self) -> list[CheckpointTuple]:
+        """A tuple for each row."""
+        return [self._tuple(row) for row in self._rows]
 
-    def _tuple(self, row: Row, place: Place | None) -> CheckpointTuple:
+    def _tuple(self, row: Row) -> CheckpointTuple:
         key = row.key
         skeleton_data, inline = ormsgpack.unpackb(row.body)
         checkpoint = opened(self._serde, skeleton_data, key, "checkpoint")
@@ -282,7 +300,6 @@ class Page:
         channels = {channel: ref for channel, ref in row.refs.items() if ref}
         waiting = channels.keys() - plain.keys()
         ready = {channel: WAITING if channel in waiting else plain[channel] for channel in channels}
-        seen = dict(place.tips) if place else {}
 
         def decode(channel: str) -> Any:
             if channel in inline:
@@ -290,9 +307,9 @@ class Page:
             ref = channels[channel]
             try:
                 shape, content, live = self._reader.read(ref)
-                tip = seen.get(channel)
-                if place and place.tips.get(channel) is tip and (tip is None or tip.ref != ref):
-                    place.tips[channel] = self._reader.tip(ref, shape, content, live)
+                tip = self._known.get(channel)
+                if self._remember and (tip is None or tip.ref != ref):
+                    self._remember(channel, self._reader.tip(ref, shape, content, live))
             except Exception as error:
                 raise unreadable(key, channel, error) from error
             return put_together(shape, content)

@@ -27,7 +27,7 @@ class Place:
 
     def weight(self) -> int:
         """About how many digests it holds."""
-        return 1 + sum(tip.count // tip.block + 1 for tip in list(self.tips.values()))
+        return 1 + sum(tip.count // tip.block + 1 for tip in self.tips.values())
 
 
 class Known:
