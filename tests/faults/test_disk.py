@@ -167,7 +167,9 @@ def test_a_failing_system_call(tmp_path: Path, fault: str, at: int) -> None:
     with holdfast.Saver(f"sqlite:///{path}") as saver:
         saver.setup()
     call = fault.partition(":")[0]
-    prefix = ("strace", "-f", "-qqq", "-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={fault}:when={at}")
+    # With seccomp-bpf only the calls in question stop the process, so that it imports at its usual pace.
+    traced = ("-e", f"trace={call}", "-e", f"inject={fault}:when={at}")
+    prefix = ("strace", "-f", "--seccomp-bpf", "-qqq", "-o", os.devnull, *traced)
     if subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode:
         lacking("strace may not trace here")
     acknowledged = Acknowledged()
@@ -176,6 +178,8 @@ def test_a_failing_system_call(tmp_path: Path, fault: str, at: int) -> None:
         worker.order(do="fill", url=f"sqlite:///{path}", rounds=100)
         while (said := worker.answer())["op"] == "put":
             acknowledged.hear(said)
+        # A clean end: what a kill leaves of a commit whose sync failed, SQLite may take for whole.
+        assert worker.end() == 0
     assert (said["op"], said.get("kind")) == ("failed", "StoreError"), said
     assert "disk" in said["error"]
     assert acknowledged.checkpoints["filled"] or at < 10

@@ -157,8 +157,12 @@ def _make(thread: Thread, change: Change) -> None:
         thread.writes.pop(key, None)
     if change.trim is not None:
         _trim(thread, change.trim, change.sweep)
-    if change.alters_rows():
+    if change.alters_rows() or any(_is_late(thread, write.key) for write in change.writes):
         thread.revision += 1
+
+
+def _is_late(thread: Thread, key: Key) -> bool:
+    return any(row.ns == key.ns and row.id > key.id for row in thread.rows)
 
 
 def _trim(thread: Thread, keep: Mapping[str, int], sweep: str) -> None:

@@ -27,6 +27,7 @@ from holdfast.engine.digest import digest
 from holdfast.engine.known import Known
 from holdfast.engine.logs import (
     INLINE_LIMIT,
+    INLINE_SHAPES,
     Delta,
     Reader,
     Tip,
@@ -235,19 +236,19 @@ class Draft:
     def _place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
-        marks = None
-        if tip and tip.shape is shape and tip.block == block_of(shape, content):
-            marks = take_marks(self.serde, shape, content, tip.block)
+        block = block_of(shape, content)
+        marks = take_marks(self.serde, shape, content, block)
+        if tip and tip.shape is shape and tip.block == block:
             if same_marks(marks, tip.marks):
-                return self._keep(channel, with_whole(tip, content))
+                return self._keep(channel, with_whole(self.serde, tip, content))
             delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, marks)
             if delta:
                 self._keep(channel, tip)
                 return self._append(channel, delta)
         sealed = seal(self.serde, content)
-        if len(sealed) <= INLINE_LIMIT and content is value:
+        if len(sealed) <= INLINE_LIMIT and shape in INLINE_SHAPES:
             return sealed
-        return self._append(channel, begin(self.serde, new_log(), shape, content, sealed=sealed, marks=marks))
+        return self._append(channel, begin(new_log(), shape, content, marks, sealed))
 
     def _keep(self, channel: str, tip: Tip) -> Ref:
         self.leans[tip.ref.log] = tip.ref.seq

@@ -39,7 +39,7 @@ _SPLICE_HEAD = Struct(">BIIII")
 _UPDATE_HEAD = Struct(">BI")
 _SLACK = 4_096
 _WASTE = 2
-_FEW = 128
+_FEW = 16
 _GROWTH = 0.5
 _BLOCK = 64
 _SMALL = 64
@@ -56,6 +56,9 @@ class Shape(IntEnum):
     SNAPSHOT_LIST = 3
     SNAPSHOT_DICT = 4
 
+
+INLINE_SHAPES = (Shape.WHOLE, Shape.LIST, Shape.DICT)
+"""What its row can hold as it is; a delta history looks for snapshots in logs."""
 
 _LISTS = (Shape.LIST, Shape.SNAPSHOT_LIST)
 _DICTS = (Shape.DICT, Shape.SNAPSHOT_DICT)
@@ -103,17 +106,17 @@ class Delta(NamedTuple):
 
 
 def take_apart(value: Any) -> tuple[Shape, Any]:
-    """A value's shape, and what its elements are taken from."""
+    """A value's shape, and what its elements are taken from: a copy, which nobody else makes longer."""
     cls = type(value)
     if cls is list:
-        return Shape.LIST, value
+        return Shape.LIST, value.copy()
     if cls is dict and _has_plain_keys(value):
-        return Shape.DICT, value
+        return Shape.DICT, value.copy()
     if cls is _DeltaSnapshot:
         if type(value.value) is list:
-            return Shape.SNAPSHOT_LIST, value.value
+            return Shape.SNAPSHOT_LIST, value.value.copy()
         if type(value.value) is dict and _has_plain_keys(value.value):
-            return Shape.SNAPSHOT_DICT, value.value
+            return Shape.SNAPSHOT_DICT, value.value.copy()
     return Shape.WHOLE, value
 
 
@@ -127,15 +130,12 @@ def put_together(shape: Shape, content: Any) -> Any:
     return _DeltaSnapshot(content) if shape in (Shape.SNAPSHOT_LIST, Shape.SNAPSHOT_DICT) else content
 
 
-def begin(
-    serde: SerializerProtocol, log: str, shape: Shape, content: Any, *, sealed: bytes, marks: Marks | None = None
-) -> Delta:
-    """The first segment of a log: the whole value, sealed; `marks` if they are taken already."""
+def begin(log: str, shape: Shape, content: Any, marks: Marks, sealed: bytes) -> Delta:
+    """The first segment of a log: the whole value."""
     data = whole(shape, sealed)
     size = len(data)
-    block = block_of(shape, content)
-    known = take_marks(serde, shape, content, block, sealed) if marks is None else marks
-    return Delta(data, Tip(Ref(log, 0), shape, block, _count(shape, content), known, size, size, size))
+    tip = Tip(Ref(log, 0), shape, block_of(shape, content), _count(shape, content), marks, size, size, size)
+    return Delta(data, tip)
 
 
 def whole(shape: Shape, sealed: bytes) -> bytes:
@@ -226,14 +226,19 @@ def block_of(shape: Shape, content: Any) -> int:
     return _BLOCK if tiny else 1
 
 
-def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int, sealed: bytes | None = None) -> Marks:
-    """Digest a value, element by element. `sealed` spares serializing one that has no digest."""
+def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int) -> Marks:
+    """Digest a value, element by element.
+
+    Always before the value is serialized: a node may be changing it this very moment. A change in
+    between is then in what is stored, and the next checkpoint stores it again; the other way round it
+    would be in the marks alone, and never stored.
+    """
     if shape in _LISTS:
         elements = content if block == 1 else [content[i : i + block] for i in range(0, len(content), block)]
         return [mark or _slow(serde, element) for mark, element in zip(digests(elements), elements, strict=True)]
     if shape in _DICTS:
         return {key: digest(item) or _slow(serde, item) for key, item in content.items()}
-    return digest(content) or (digest_bytes(sealed) if sealed is not None else _slow(serde, content))
+    return digest(content) or _slow(serde, content)
 
 
 def same_marks(one: Marks, other: Marks) -> bool:
@@ -241,10 +246,11 @@ def same_marks(one: Marks, other: Marks) -> bool:
     return one == other and (not isinstance(one, dict) or list(one) == list(other))
 
 
-def with_whole(tip: Tip, content: Any) -> Tip:
+def with_whole(serde: SerializerProtocol, tip: Tip, content: Any) -> Tip:
     """A tip whose value was found unchanged, so that next time it can be checked in one piece.
 
     Only for plain data, which a single digest covers at the speed of C; for objects it is no faster.
+    The marks are taken once more, for the digest must be of what they were of.
     """
     if tip.shape is Shape.WHOLE:
         first = content
@@ -252,7 +258,11 @@ def with_whole(tip: Tip, content: Any) -> Tip:
         first = next(iter(content.values()) if tip.shape is Shape.DICT else iter(content), None)
     else:
         return tip
-    return replace(tip, whole=digest(content)) if type(first) in _PLAIN else tip
+    if type(first) not in _PLAIN:
+        return tip
+    whole = digest(content)
+    still = same_marks(take_marks(serde, tip.shape, content, tip.block), tip.marks)
+    return replace(tip, whole=whole) if still and whole == digest(content) else tip
 
 
 def _slow(serde: SerializerProtocol, value: Any) -> bytes:

@@ -135,7 +135,11 @@ class Change:
     revision: int | None = None
 
     def alters_rows(self) -> bool:
-        """Whether the thread's revision moves with it."""
+        """Whether the thread's revision moves with it.
+
+        It also moves with writes to a row that is not the newest of its namespace: a prune may be
+        about to settle what it has read of them.
+        """
         return bool(self.rows or self.settle or self.drop_rows) or self.trim is not None
 
 

@@ -18,7 +18,7 @@ from holdfast.engine.engine import Engine, new_log, opened
 from holdfast.engine.history import Lineage, Trails, follow, seed_name, trace, writes_name
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
-from holdfast.engine.records import Change, Key, Query, Ref, Row, Segment
+from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -71,10 +71,15 @@ async def _delete_runs(engine: Engine, runs: frozenset[str]) -> None:
         query = replace(query, after=found[-1].key)
 
     def choose(rows: Sequence[Row]) -> list[Row]:
-        return [row for row in rows if opened(engine.serde, row.meta, row.key, "metadata").get("run_id") in runs]
+        return [row for row in rows if _run_of(engine, row) in runs]
 
     for thread in sorted(threads):
         await _thin(engine, thread, choose, sweep=False)
+
+
+def _run_of(engine: Engine, row: Row) -> str | None:
+    run = opened(engine.serde, row.meta, row.key, "metadata").get("run_id")
+    return run if isinstance(run, str) else None
 
 
 async def copy_thread(engine: Engine, source: str, target: str) -> None:
@@ -86,15 +91,9 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     if source == target:
         msg = f"can't copy thread {source!r} onto itself"
         raise BadConfig(msg)
-    found = await engine.backend.find(Query(source))
+    found, segments = await _all_of(engine, source)
     if not found.rows:
         return
-    inherited: dict[str, int] = {}
-    for log, seq in (ref for row in found.rows for ref in row.settled.values()):
-        inherited[log] = max(seq, inherited.get(log, 0))
-    segments = set(found.segments)
-    if inherited:
-        segments.update((await engine.backend.fetch(source, "", inherited, (), ())).segments)
     # Logs of its own, so that the two threads can go on from here without meeting.
     names = {segment.log: new_log() for segment in segments}
 
@@ -122,6 +121,25 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     engine.known.forget(target)
 
 
+async def _all_of(engine: Engine, thread: str) -> tuple[Found, set[Segment]]:
+    """All of a thread as of one moment, with the segments of what was settled in it."""
+    for _ in range(_ATTEMPTS):
+        found = await engine.backend.find(Query(thread))
+        settled: dict[str, int] = {}
+        for log, seq in (ref for row in found.rows for ref in row.settled.values()):
+            settled[log] = max(seq, settled.get(log, 0))
+        if not settled:
+            return found, set(found.segments)
+        more = await engine.backend.fetch(thread, "", settled, (), ())
+        if more.revisions == found.revisions:
+            return found, {*found.segments, *more.segments}
+    raise _restless(thread, "copied")
+
+
+def _restless(thread: str, what: str) -> StoreError:
+    return StoreError(f"thread {thread!r} changed {_ATTEMPTS} times while it was being {what}; try again later")
+
+
 def _all_but_latest(rows: Sequence[Row]) -> list[Row]:
     latest: dict[str, Row] = {}
     for row in rows:
@@ -147,8 +165,7 @@ async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], l
             continue
         engine.known.forget(thread)
         return
-    msg = f"thread {thread!r} changed {_ATTEMPTS} times while it was being pruned; nothing was deleted, try again later"
-    raise StoreError(msg)
+    raise _restless(thread, "pruned")
 
 
 async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int | None]:

@@ -1,6 +1,6 @@
 """Real graphs: what LangGraph makes of a run is the same on this store as in its own memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from operator import add
 from typing import Annotated, Any, Literal, TypedDict, cast
 
@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
 
-from holdfast.testing.half import Half, Suite
+from holdfast.testing.half import Half, Suite, config_of
 
 Durability = Literal["sync", "async", "exit"]
 Saver = BaseCheckpointSaver[Any]
@@ -119,52 +119,67 @@ class Driver:
             return await self.graph.aupdate_state(config, values, as_node=node)  # type: ignore[no-any-return]
         return self.graph.update_state(config, values, as_node=node)  # type: ignore[no-any-return]
 
-    async def states(self, config: RunnableConfig) -> list[Any]:
-        """Every state of a thread, newest first, without what differs by chance: ids and times."""
+    async def history(self, config: RunnableConfig, limit: int | None = None) -> list[Any]:
+        """`get_state_history`, to its end or limit."""
         if self.is_async:
-            found = [state async for state in self.graph.aget_state_history(config)]
-        else:
-            found = list(self.graph.get_state_history(config))
+            return [state async for state in self.graph.aget_state_history(config, limit=limit)]
+        return list(self.graph.get_state_history(config, limit=limit))
+
+    async def states(self, config: RunnableConfig, limit: int | None = None) -> list[Any]:
+        """The states of a thread, newest first, without what differs by chance: ids and times."""
         return [
             (state.values, state.next, state.metadata["step"], state.metadata.get("source"), len(state.interrupts))
-            for state in found
+            for state in await self.history(config, limit)
         ]
 
     async def nth(self, config: RunnableConfig, position: int) -> RunnableConfig:
         """The config of a state in the history."""
-        if self.is_async:
-            found = [state.config async for state in self.graph.aget_state_history(config)]
-        else:
-            found = [state.config for state in self.graph.get_state_history(config)]
-        return cast("RunnableConfig", found[position])
+        return cast("RunnableConfig", (await self.history(config))[position].config)
 
 
-_CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+_CONFIG = config_of("t")
+
+
+def driver_of(half: Half) -> Driver:
+    """The graph on a half of ours."""
+    return Driver(half.saver, is_async=half.is_async)
+
+
+Story = Callable[[Driver], Coroutine[Any, Any, list[Any]]]
+"""What happens on a graph; it returns all that is to be the same on every store."""
+
+_told: dict[Any, list[Any]] = {}
+
+
+async def by_the_reference(story: Story, *key: Any, half: Half) -> list[Any]:
+    """What a story comes to on LangGraph's own `InMemorySaver`: told once, and remembered for every other store."""
+    key = (*key, half.is_async)
+    if key not in _told:
+        _told[key] = await story(Driver(InMemorySaver(), is_async=half.is_async))
+    return _told[key]
 
 
 class GraphRules(Suite):
     """The same graph on LangGraph's own `InMemorySaver` tells what is right."""
 
-    async def both(self, half: Half) -> tuple[Driver, Driver]:
-        """Ours, and the reference."""
-        return Driver(half.saver, is_async=half.is_async), Driver(InMemorySaver(), is_async=half.is_async)
-
     @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
     async def test_a_conversation(self, half: Half, durability: Durability) -> None:
         """Thirty turns of delta channels, parallel tasks and interrupts: every state is the same."""
-        ours, reference = await self.both(half)
-        for number in range(30):
-            for driver in (ours, reference):
+
+        async def story(driver: Driver) -> list[Any]:
+            for number in range(30):
                 await driver.turn(_CONFIG, number, durability)
-        states = await ours.states(_CONFIG)
-        assert states == await reference.states(_CONFIG)
+            return await driver.states(_CONFIG)
+
+        states = await story(driver_of(half))
+        assert states == await by_the_reference(story, "a conversation", durability, half=half)
         assert states[0][0]["log"]
         assert states[0][0]["facts"]["last"]
 
     async def test_forks_and_updates(self, half: Half) -> None:
         """Back to an old state, changed there, on from there; and back again to the trunk."""
-        ours, reference = await self.both(half)
-        for driver in (ours, reference):
+
+        async def story(driver: Driver) -> list[Any]:
             for number in range(6):
                 await driver.turn(_CONFIG, number, "sync")
             trunk = await driver.nth(_CONFIG, 0)
@@ -175,12 +190,13 @@ class GraphRules(Suite):
             await driver.update(_CONFIG, {"log": ["updated"], "messages": [AIMessage("by hand", id="hand")]}, "ask")
             await driver.turn(trunk, 60, "exit")
             await driver.turn(_CONFIG, 61, "sync")
-        assert await ours.states(_CONFIG) == await reference.states(_CONFIG)
+            return await driver.states(_CONFIG)
+
+        assert await story(driver_of(half)) == await by_the_reference(story, "forks and updates", half=half)
 
     async def test_an_answer_after_a_restart(self, half: Half, twin: Half) -> None:
         """A run that waits for an answer is taken up by another process."""
-        first = Driver(half.saver, is_async=half.is_async)
-        second = Driver(twin.saver, is_async=half.is_async)
+        first, second = driver_of(half), driver_of(twin)
         reference = Driver(InMemorySaver(), is_async=half.is_async)
         said = {"turn": 6, "messages": [HumanMessage("wait", id="w")]}
         for asking, answering in ((first, second), (reference, reference)):
@@ -192,25 +208,35 @@ class GraphRules(Suite):
 
     async def test_pruned_between_turns(self, half: Half) -> None:
         """The state goes on as if nothing had been taken away."""
-        ours, reference = await self.both(half)
-        for number in range(12):
-            for driver in (ours, reference):
+
+        async def story(driver: Driver) -> list[Any]:
+            latest = []
+            for number in range(12):
                 await driver.turn(_CONFIG, number, "async")
-            if number % 3 == 2:
-                await half.prune(["t"])
-                assert len(await half.list()) == 1
-            assert (await ours.states(_CONFIG))[0] == (await reference.states(_CONFIG))[0]
+                if driver is ours and number % 3 == 2:
+                    await half.prune(["t"])
+                    assert len(await half.list()) == 1
+                latest += await driver.states(_CONFIG, limit=1)
+            return latest
+
+        ours = driver_of(half)
+        assert await story(ours) == await by_the_reference(story, "pruned between turns", half=half)
 
     async def test_a_copied_conversation(self, half: Half) -> None:
         """The copy has every state and goes on by itself."""
-        ours, reference = await self.both(half)
-        for number in range(4):
-            for driver in (ours, reference):
+
+        async def story(driver: Driver) -> list[Any]:
+            for number in range(4):
                 await driver.turn(_CONFIG, number, "sync")
-        await half.copy_thread("t", "u")
-        copied: RunnableConfig = {"configurable": {"thread_id": "u"}}
-        assert await ours.states(copied) == await reference.states(_CONFIG)
-        await ours.turn(copied, 4, "sync")
-        await half.delete_thread("t")
-        await reference.turn(_CONFIG, 4, "sync")
-        assert await ours.states(copied) == await reference.states(_CONFIG)
+            config = _CONFIG
+            if driver is ours:
+                await half.copy_thread("t", "u")
+                config = config_of("u")
+            copied = await driver.states(config)
+            await driver.turn(config, 4, "sync")
+            if driver is ours:
+                await half.delete_thread("t")
+            return [copied, await driver.states(config)]
+
+        ours = driver_of(half)
+        assert await story(ours) == await by_the_reference(story, "a copied conversation", half=half)

@@ -269,15 +269,17 @@ class LedgerMachine(RuleBasedStateMachine):
     def all_is_as_the_model_has_it(self) -> None:
         """Every checkpoint, value, write, parent and history, seen through the two savers in turn."""
         self.looks += 1
-        half = self.halves[self.looks % 2]
-        found = self._do(half.list())
+        self._do(self._look(self.halves[self.looks % 2]))
+
+    async def _look(self, half: Half) -> None:
+        found = await half.list()
         assert [_place(one) for one in found] == self.ledger.listing()
         for one in found:
             self._compare(one, _place(one))
         for place, entry in self.ledger.entries.items():
             if channels := entry.empty():
                 thread, ns, number = place
-                histories = self._do(half.history(config_of(thread, name(number), ns), channels))
+                histories = await half.history(config_of(thread, name(number), ns), channels)
                 for channel in channels:
                     actual = histories[channel]
                     writes = [(task, value) for task, _, value in actual["writes"]]
@@ -296,7 +298,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert found.pending_writes == self.ledger.pending(place)
 
     def _do(self, coroutine: Any) -> Any:
-        return self.runner.run(coroutine)
+        # Not `runner.run`, which sets a signal handler each time: that took longer than most calls do.
+        return self.runner.get_loop().run_until_complete(coroutine)
 
 
 def _place(found: CheckpointTuple) -> Place:

@@ -229,6 +229,7 @@ def _checks(t: tuple[str, str], change: Change) -> list[Check]:
 
 
 def _put_writes(t: tuple[str, str], writes: Sequence[Write]) -> Iterator[Put]:
+    yield Put(sql_.MOVE_LATE_THREADS, [(*t, *key[1:]) for key in {write.key for write in writes}])
     if once := [(*t, *w.key[1:], *w[1:]) for w in writes if w.idx >= 0]:
         yield Put(sql_.PUT_WRITES_ONCE, once)
     if over := [(*t, *w.key[1:], *w[1:]) for w in writes if w.idx < 0]:

@@ -75,6 +75,7 @@ class BlockingWire:
         self._writer: sqlite3.Connection | None = None
         self._idle: list[sqlite3.Connection] = []
         self._lent = 0
+        self._is_resting = False
         self._pool = threading.Condition()
         watch(self)
 
@@ -89,6 +90,7 @@ class BlockingWire:
         """Before a fork, close all files: SQLite's locks are one process's own and don't come along."""
         self._turn.acquire()
         self._pool.acquire()
+        self._is_resting = True
         self._pool.wait_for(lambda: not self._lent, timeout=self._timeout)
         self._close_idle()
         if not self._is_single and self._writer is not None:
@@ -97,6 +99,8 @@ class BlockingWire:
 
     def resume(self, *, child: bool) -> None:
         """Go on; files are opened again when they are needed."""
+        self._is_resting = False
+        self._pool.notify_all()
         self._pool.release()
         self._turn.release()
         if child:  # what the parent's threads queued, they commit themselves
@@ -203,6 +207,7 @@ class BlockingWire:
 
     def _borrow(self) -> sqlite3.Connection:
         with self._pool:
+            self._pool.wait_for(lambda: not self._is_resting)
             self._check()
             self._lent += 1
             if self._idle:
@@ -438,10 +443,10 @@ def _resolve(jobs: Sequence[Job]) -> None:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'")
-    if exists.fetchone() is None:
+    table = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
+    if _read(connection, table, ()) == [(0,)]:
         return 0
-    return int(connection.execute("SELECT max(version) FROM holdfast_schema").fetchone()[0])
+    return int(_read(connection, "SELECT max(version) FROM holdfast_schema", ())[0][0])
 
 
 def open_sqlite(url: URL) -> Store:

@@ -176,6 +176,16 @@ BUMP_THREADS = Rows(
 MOVE_THREADS = Rows(
     0, "UPDATE holdfast_threads SET revision = revision + 1 WHERE (app, thread) IN (VALUES ", "(?, ?)", ")"
 )
+MOVE_LATE_THREADS = Rows(
+    0,
+    "UPDATE holdfast_threads SET revision = revision + 1 WHERE t IN (SELECT newer.t FROM (VALUES ",
+    "(?, ?, ?, ?)",
+    """
+    ) AS late
+    CROSS JOIN holdfast_threads owner ON owner.app = late.column1 AND owner.thread = late.column2
+    CROSS JOIN holdfast_rows newer ON newer.t = owner.t AND newer.ns = late.column3 AND newer.id > late.column4)
+    """,
+)
 PUT_SEGMENTS = Rows(1, "INSERT INTO holdfast_segments (t, log, seq, data) VALUES ", f"({T}, ?, ?, ?)")
 _PUT_WRITES = "INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value) VALUES "
 PUT_WRITES_ONCE = Rows(1, _PUT_WRITES, f"({T}, ?, ?, ?, ?, ?, ?, ?)", " ON CONFLICT (t, ns, id, task, idx) DO NOTHING")
