@@ -14,6 +14,7 @@ from holdfast.engine import retention
 from holdfast.engine.engine import Engine
 from holdfast.run import run
 
+LONG = "x" * 2000
 URLS = ["memory://", "sqlite:///:memory:"]
 
 

@@ -13,6 +13,7 @@ from holdfast.engine.logs import Tip
 from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
+_OWN_WEIGHT = 20
 
 
 @dataclass(slots=True)
@@ -26,38 +27,50 @@ class Place:
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
 
     def weight(self) -> int:
-        """About how many digests it holds."""
-        return 1 + sum(tip.count // tip.block + 1 for tip in self.tips.values())
+        """About how many digests it holds; a place of its own takes as much as some of them."""
+        return _OWN_WEIGHT + sum(tip.count // tip.block + 1 for tip in self.tips.values())
+
+
+@dataclass(slots=True)
+class _Thread:
+    """The places of a thread, by namespace, and what they weigh."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
 
 
 class Known:
-    """Places by thread and namespace, the least recently used ones forgotten first."""
+    """Places by thread and namespace; the least recently used threads are forgotten first.
+
+    The last one is kept, however large: its value is in memory anyway.
+    """
 
     def __init__(self, limit: int = 1_000_000) -> None:
         self._limit = limit
         self._total = 0
         self._lock = ForkSafeLock()
-        self._places: OrderedDict[tuple[str, str], tuple[Place, int]] = OrderedDict()
+        self._threads: OrderedDict[str, _Thread] = OrderedDict()
 
     def place(self, serde: SerializerProtocol, thread: str, ns: str) -> Place:
         """What is known here; a new, empty place if nothing is, or only through another serializer."""
         with self._lock:
-            known = self._places.get((thread, ns))
+            known = self._threads[thread].places.get(ns) if thread in self._threads else None
         if known is None:
             return Place(serde)
         # What one serializer wrote, another need not be able to read; that it is there, both can know.
-        return known[0] if known[0].serde is serde else Place(serde, ids=known[0].ids)
+        return known if known.serde is serde else Place(serde, ids=known.ids)
 
     def keep(self, thread: str, ns: str, place: Place) -> None:
         """Remember a place, as it now is."""
         weight = place.weight()
         with self._lock:
-            _, old = self._places.pop((thread, ns), (None, 0))
-            self._places[thread, ns] = (place, weight)
-            self._total += weight - old
-            while self._total > self._limit and self._places:
-                _, (_, gone) = self._places.popitem(last=False)
-                self._total -= gone
+            kept = self._threads.setdefault(thread, _Thread())
+            self._threads.move_to_end(thread)
+            self._total += weight - kept.weights.get(ns, 0)
+            kept.places[ns], kept.weights[ns] = place, weight
+            while self._total > self._limit and len(self._threads) > 1:
+                _, gone = self._threads.popitem(last=False)
+                self._total -= sum(gone.weights.values())
 
     def forget(self, thread: str) -> None:
         """Forget what a thread's values are. That its checkpoints were seen is not forgotten.
@@ -65,6 +78,6 @@ class Known:
         So a put that is still on its way when the thread goes is told, and does not bring it back.
         """
         with self._lock:
-            places = [(where, self._places[where][0]) for where in self._places if where[0] == thread]
-        for (_, ns), place in places:
+            known = dict(self._threads[thread].places) if thread in self._threads else {}
+        for ns, place in known.items():
             self.keep(thread, ns, Place(place.serde, ids=place.ids))

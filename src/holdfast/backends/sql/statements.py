@@ -173,9 +173,7 @@ BUMP_THREADS = Rows(
     "(?, ?, ?)",
     " ON CONFLICT (app, thread) DO UPDATE SET revision = revision + 1",
 )
-MOVE_THREADS = Rows(
-    0, "UPDATE holdfast_threads SET revision = revision + 1 WHERE (app, thread) IN (VALUES ", "(?, ?)", ")"
-)
+MOVE_THREADS = Rows(0, "UPDATE holdfast_threads SET revision = revision + 1 WHERE t IN (", T, ")")
 MOVE_LATE_THREADS = Rows(
     0,
     "UPDATE holdfast_threads SET revision = revision + 1 WHERE t IN (SELECT newer.t FROM (VALUES ",
