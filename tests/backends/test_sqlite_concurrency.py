@@ -12,11 +12,12 @@ from typing import Annotated, Any, Self, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
+from machine import lacking
 from texts import aput, put, texts_in
 
 import holdfast
 from holdfast.errors import StoreError, ThreadDeleted
-from lab import config_of, id_in, lacking, stored_ids, wire_of, write_lock
+from lab import config_of, id_in, stored_ids, wire_of, write_lock
 
 
 @pytest.fixture

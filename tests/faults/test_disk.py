@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from faultlab import Acknowledged, Worker, audit, checkpoint_of, put, receipt, some_values
+from machine import lacking
 
 import holdfast
 from holdfast.errors import StoreError
-from lab import config_of, id_in, lacking, raw_audit, wire_of
+from lab import config_of, id_in, raw_audit, wire_of
 
 NOBODY = 65534
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from faultlab import Acknowledged, Worker, audit
-
-from lab import lacking
+from machine import lacking
 
 
 @pytest.mark.parametrize("case", ["idle", "generations", "busy", "close", "queued", "async", "many forks"])

@@ -1,13 +1,11 @@
 """What tests and their worker processes share: names for checkpoints, and SQLite files seen past the saver."""
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import pytest
 from langchain_core.runnables import RunnableConfig
 
 import holdfast
@@ -20,13 +18,6 @@ WHERE l.value + 1 <> (
 )
 """
 MISSING_THREADS = "SELECT r.id FROM holdfast_rows r WHERE r.t NOT IN (SELECT t FROM holdfast_threads)"
-
-
-def lacking(reason: str) -> NoReturn:
-    """Skip what this machine can't do; on CI that is a failure, or nobody would ever run it."""
-    if os.environ.get("CI"):
-        pytest.fail(f"CI must be able to run this: {reason}")
-    pytest.skip(reason)
 
 
 def config_of(thread: str, id: str | None = None) -> RunnableConfig:

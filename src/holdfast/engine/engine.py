@@ -40,7 +40,7 @@ from holdfast.engine.logs import (
     take_marks,
     with_whole,
 )
-from holdfast.engine.metadata import check_filter, labels, matches, merge, where
+from holdfast.engine.metadata import check_filter, labels, matches, merge, steps_since_snapshot, where
 from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import seal, unseal
 from holdfast.engine.unique import unique
@@ -81,8 +81,7 @@ class Engine:
                 self.known.keep(thread, ns, place)
 
         tuple_ = Page(self.serde, found, known=before, remember=remember).tuples()[0]
-        counters = tuple_.metadata.get("counters_since_delta_snapshot") or {}
-        place.reach = {id_: max((steps for _, steps in counters.values()), default=0)}
+        place.reach = {id_: steps_since_snapshot(tuple_.metadata)}
         self.known.keep(thread, ns, place)
         return tuple_
 

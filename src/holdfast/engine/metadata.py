@@ -28,6 +28,14 @@ def merge(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any
     return {**metadata, **{key: value for key, value in added.items() if key not in metadata}}
 
 
+def steps_since_snapshot(metadata: Mapping[str, Any]) -> int:
+    """How many steps back LangGraph says that the oldest delta channel goes; 0 if it says nothing."""
+    try:
+        return max(int(steps) for _, steps in metadata["counters_since_delta_snapshot"].values())
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return 0  # only a hint: another form of it is no reason to fail
+
+
 def label(path: str, value: Any) -> int:
     """The label of one scalar; equal numbers have equal labels."""
     if isinstance(value, float) and value.is_integer():

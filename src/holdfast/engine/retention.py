@@ -32,8 +32,9 @@ DELETE = ("delete", "delete_all")
 
 async def delete_thread(engine: Engine, thread: str) -> None:
     """Delete all of a thread. It wins over any put that is under way."""
-    await engine.backend.drop([text(thread, "thread_id")])
-    engine.known.forget(thread)
+    name = text(thread, "thread_id")
+    await engine.backend.drop([name])
+    engine.known.forget(name)
 
 
 async def prune(engine: Engine, threads: Sequence[str], strategy: str) -> None:

@@ -164,10 +164,10 @@ class GraphRules(Suite):
 
     @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
     async def test_a_conversation(self, half: Half, durability: Durability) -> None:
-        """Thirty turns of delta channels, parallel tasks and interrupts: every state is the same."""
+        """Three times seven turns of delta channels, parallel tasks and interrupts: every state is the same."""
 
         async def story(driver: Driver) -> list[Any]:
-            for number in range(30):
+            for number in range(21):
                 await driver.turn(_CONFIG, number, durability)
             return await driver.states(_CONFIG)
 
