@@ -55,7 +55,8 @@ _one_fork_at_a_time = threading.Lock()
 
 def watch(thing: Restful) -> None:
     """Bring this to rest before every fork."""
-    _watched.add(thing)
+    with _one_fork_at_a_time:
+        _watched.add(thing)
 
 
 def _before() -> None:

@@ -145,11 +145,15 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def threads(self) -> Iterator[ThreadInfo]:
         """Every thread that has a checkpoint, by name."""
-        engine = self._blocking()
-        after: str | None = None
-        while page := run(engine.backend.threads(after=after, limit=_PAGE)):
-            yield from page
-            after = page[-1].thread
+        backend = self._blocking().backend
+
+        def pages() -> Iterator[ThreadInfo]:
+            after: str | None = None
+            while page := run(backend.threads(after=after, limit=_PAGE)):
+                yield from page
+                after = page[-1].thread
+
+        return pages()
 
     async def athreads(self) -> AsyncIterator[ThreadInfo]:
         """Every thread that has a checkpoint, by name."""

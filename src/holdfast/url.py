@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -66,17 +67,21 @@ class URL:
         try:
             parts = urlsplit(text)
             port = parts.port
-            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         except ValueError as error:
             msg = f"can't read the {scheme}:// URL: {error}"
             raise BadURL(msg) from None
+        options = dict(pairs)
+        if len(options) < len(pairs):
+            msg = f"the {scheme}:// URL gives an option twice"
+            raise BadURL(msg)
         given = options.pop("namespace", None)
         if namespace is not None and given not in (None, namespace):
             msg = f"the URL says namespace={given!r}, the argument says {namespace!r}: give one of them"
             raise BadURL(msg)
         return cls(
             scheme=scheme.lower(),
-            host=unquote(parts.hostname or ""),
+            host=unquote(_host(parts.netloc)),
             port=port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
@@ -93,6 +98,14 @@ class URL:
             raise BadURL(msg)
 
 
+def _host(netloc: str) -> str:
+    """The host as it is written; urllib would put it in lower case, which a name is not always free of."""
+    host = netloc.rpartition("@")[2]
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
 def open_store(source: object, *, namespace: str | None = None) -> "Store":
     """Open a URL, or wrap a client that is already open and stays its owner's to close."""
     if isinstance(source, str):
@@ -102,7 +115,8 @@ def open_store(source: object, *, namespace: str | None = None) -> "Store":
     known = next((CLIENTS[package] for package in packages if package in CLIENTS), None)
     if known is None:
         accepted = ", ".join(sorted(CLIENTS))
-        msg = f"expected a URL or a client of {accepted}, not {type(source).__name__}"
+        example = f"sqlite:///{source}" if isinstance(source, PurePath) else "sqlite:///agent.db"
+        msg = f"expected a URL such as {example}, or a client of {accepted}, not {type(source).__name__}"
         raise BadURL(msg)
     use = getattr(import_module(known.module), known.opener)
     return use(source, namespace=namespace or "")  # type: ignore[no-any-return]

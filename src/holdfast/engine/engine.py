@@ -29,11 +29,14 @@ from holdfast.engine.logs import (
     INLINE_LIMIT,
     INLINE_SHAPES,
     Delta,
+    Marks,
     Reader,
+    Shape,
     Tip,
     advance,
     begin,
     block_of,
+    mark_whole,
     put_together,
     same_marks,
     take_apart,
@@ -236,7 +239,12 @@ class Draft:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
         block = block_of(shape, content)
-        marks = take_marks(self.serde, shape, content, block)
+        marks: Marks
+        sealed = None
+        if shape is Shape.WHOLE:
+            marks, sealed = mark_whole(self.serde, content)
+        else:
+            marks = take_marks(self.serde, shape, content, block)
         if tip and tip.shape is shape and tip.block == block:
             if same_marks(marks, tip.marks):
                 return self._keep(channel, with_whole(self.serde, tip, content))
@@ -244,7 +252,7 @@ class Draft:
             if delta:
                 self._keep(channel, tip)
                 return self._append(channel, delta)
-        sealed = seal(self.serde, content)
+        sealed = sealed or seal(self.serde, content)
         if len(sealed) <= INLINE_LIMIT and shape in INLINE_SHAPES:
             return sealed
         return self._append(channel, begin(new_log(), shape, content, marks, sealed))

@@ -238,7 +238,17 @@ def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int
         return [mark or _slow(serde, element) for mark, element in zip(digests(elements), elements, strict=True)]
     if shape in _DICTS:
         return {key: digest(item) or _slow(serde, item) for key, item in content.items()}
-    return digest(content) or _slow(serde, content)
+    return mark_whole(serde, content)[0]
+
+
+def mark_whole(serde: SerializerProtocol, content: Any) -> tuple[bytes, bytes | None]:
+    """The mark of a value that is stored as one piece, and that piece, if it had to be made for it."""
+    if mark := digest(content):
+        return mark, None
+    if isinstance(serde, EncryptedSerializer):
+        return _slow(serde, content), None
+    sealed = seal(serde, content)
+    return digest_bytes(sealed), sealed
 
 
 def same_marks(one: Marks, other: Marks) -> bool:

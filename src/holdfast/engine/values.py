@@ -26,6 +26,10 @@ class Waiting:
 WAITING = Waiting()
 
 
+def _nothing_waits(channel: str) -> NoReturn:
+    raise KeyError(channel)
+
+
 class Values(dict[str, Any]):
     """A dict of channel values, each decoded by `decode(channel)` when it is first touched."""
 
@@ -46,8 +50,7 @@ class Values(dict[str, Any]):
         value = super().__getitem__(channel)
         if value is WAITING:
             value = self._decode(channel)
-            super().__setitem__(channel, value)
-            self._waiting.discard(channel)
+            self[channel] = value
         return value
 
     def get(self, channel: str, default: Any = None) -> Any:
@@ -56,6 +59,8 @@ class Values(dict[str, Any]):
     def __setitem__(self, channel: str, value: Any) -> None:
         super().__setitem__(channel, value)
         self._waiting.discard(channel)
+        if not self._waiting:
+            self._decode = _nothing_waits  # and let go of the bytes
 
     def __delitem__(self, channel: str) -> None:
         super().__delitem__(channel)

@@ -294,6 +294,8 @@ class BlockingWire:
             hint = f"{waited}: another process holds it; raise the timeout or look for a long transaction"
         elif name.startswith("SQLITE_CANTOPEN"):
             hint = f": does the folder {str(Path(self._path).parent)!r} exist, and may this user write there?"
+        elif name.startswith("SQLITE_READONLY"):
+            hint = ": may this user write to the file, and to its folder, where SQLite keeps the log beside it?"
         elif isinstance(error, sqlite3.ProgrammingError) and "same thread" in str(error):
             hint = "\nOpen it with check_same_thread=False: LangGraph calls from several threads."
         return StoreError(f"{where}: {error}{hint}")
