@@ -5,7 +5,7 @@ serves blocking and asyncio callers; one lock makes each method atomic.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from holdfast.backends import Store
 from holdfast.engine.records import (
@@ -57,7 +57,7 @@ class MemoryBackend:
             rows = rows[: query.limit]
             revisions = {row.key.thread: self._threads[row.key.thread].revision for row in rows}
             if query.heads:
-                return Found([replace(row, body=b"") for row in rows], revisions=revisions)
+                return Found([row._replace(body=b"") for row in rows], revisions=revisions)
             needed: dict[tuple[str, str], int] = {}
             for row in rows:
                 for log, seq in row.logs().items():
@@ -149,9 +149,9 @@ def _make(thread: Thread, change: Change) -> None:
         stored[place] = write if write.idx < 0 else stored.get(place, write)
     for row in change.rows:
         old = thread.rows.get(row.key)
-        thread.rows[row.key] = replace(row, settled=old.settled) if old and not row.settled else row
+        thread.rows[row.key] = row._replace(settled=old.settled) if old and not row.settled else row
     for key in change.settle.keys() & thread.rows.keys():
-        thread.rows[key] = replace(thread.rows[key], settled=change.settle[key])
+        thread.rows[key] = thread.rows[key]._replace(settled=change.settle[key])
     for key in change.drop_rows:
         thread.rows.pop(key, None)
         thread.writes.pop(key, None)

@@ -7,7 +7,7 @@ are written once, as coroutines; over a blocking backend they never suspend.
 from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import ormsgpack
@@ -376,7 +376,7 @@ class Listing:
         return Page(serde, found).tuples()
 
     async def _find(self, size: int, *, heads: bool) -> Found:
-        found = await self.engine.backend.find(replace(self.query, after=self.after, limit=size, heads=heads))
+        found = await self.engine.backend.find(self.query._replace(after=self.after, limit=size, heads=heads))
         self.done = len(found.rows) < size
         self.size = min(self.size * 4, _LARGEST_PAGE)
         if found.rows:

@@ -28,7 +28,7 @@ class Place:
 
     def weight(self) -> int:
         """About how many digests it holds; a place of its own takes as much as some of them."""
-        return _OWN_WEIGHT + sum(tip.count // tip.block + 1 for tip in self.tips.values())
+        return _OWN_WEIGHT + sum(tip.length // tip.block + 1 for tip in self.tips.values())
 
 
 @dataclass(slots=True)

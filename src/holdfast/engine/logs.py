@@ -14,7 +14,6 @@ too, so that they take the same way as those that come.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import count
 from struct import Struct
@@ -67,14 +66,13 @@ Marks = bytes | list[bytes] | dict[Any, bytes]
 """Digests: of the value, of each element of a list (or of each block), of each item of a dict."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tip:
+class Tip(NamedTuple):
     """What is known of a value as it is stored: the end of its log and a digest of each element."""
 
     ref: Ref
     shape: Shape
     block: int
-    count: int
+    length: int
     marks: Marks
     base: int
     """Bytes of the log's first segment."""
@@ -155,7 +153,7 @@ def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> 
         return None
     data, gone = change
     size = len(data)
-    live = tip.live * (1 - gone / tip.count if tip.count else 0) + size
+    live = tip.live * (1 - gone / tip.length if tip.length else 0) + size
     ref = Ref(tip.ref.log, tip.ref.seq + 1)
     return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, tip.stored + size, live))
 
@@ -163,13 +161,13 @@ def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> 
 def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
     old: list[bytes] = tip.marks  # type: ignore[assignment]
     if tip.block > 1:  # blocks are counted from the front: behind a change their borders have moved
-        at = min(_common(old, marks) * tip.block, tip.count, len(new))
+        at = min(_common(old, marks) * tip.block, tip.length, len(new))
         cut_at = cut = tail = 0
     else:
         cut_at, cut, at, tail = _overlap(old, marks)
     if not at and not tail:
         return None
-    gone = tip.count - cut - at - tail
+    gone = tip.length - cut - at - tail
     insert = new[at : len(new) - tail]
     head = _SPLICE_HEAD.pack(_SPLICE, cut_at, cut, at, gone)
     return b"".join((head, seal(serde, insert) if insert else b"")), cut + gone
@@ -272,7 +270,7 @@ def with_whole(serde: SerializerProtocol, tip: Tip, content: Any) -> Tip:
         return tip
     whole = digest(content)
     still = same_marks(take_marks(serde, tip.shape, content, tip.block), tip.marks)
-    return replace(tip, whole=whole) if still and whole == digest(content) else tip
+    return tip._replace(whole=whole) if still and whole == digest(content) else tip
 
 
 def _slow(serde: SerializerProtocol, value: Any) -> bytes:

@@ -7,6 +7,7 @@ spreads its data over several places can always keep a thread in one of them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -29,8 +30,7 @@ INLINE = Ref("", 0)
 """The reference of a value that is small enough to sit inside its row's body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One checkpoint.
 
     `refs` names every channel that has a version: where its value stands, `INLINE`, or None when the
@@ -47,7 +47,7 @@ class Row:
     meta: bytes
     body: bytes = b""
     labels: frozenset[int] = frozenset()
-    settled: Mapping[str, Ref] = field(default_factory=dict)
+    settled: Mapping[str, Ref] = MappingProxyType({})
 
     def logs(self) -> dict[str, int]:
         """Each log that its values need, with the last segment to read of it."""
@@ -73,8 +73,7 @@ class Write(NamedTuple):
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """Which rows to find; the newest id comes first, equal ids by thread and namespace.
 
     `where` asks for at least one label of each of its sets. `after` continues behind a row that was
@@ -106,8 +105,7 @@ class Found:
     revisions: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A batch of changes to one thread, and what must hold for it to be made.
 
     `parent` is a row, `leans` are segments, that must exist; the number of each new segment must be
@@ -126,12 +124,12 @@ class Change:
     rows: tuple[Row, ...] = ()
     segments: tuple[Segment, ...] = ()
     writes: tuple[Write, ...] = ()
-    settle: Mapping[Key, Mapping[str, Ref]] = field(default_factory=dict)
+    settle: Mapping[Key, Mapping[str, Ref]] = MappingProxyType({})
     drop_rows: tuple[Key, ...] = ()
     trim: Mapping[str, int] | None = None
     sweep: str = ""
     parent: Key | None = None
-    leans: Mapping[str, int] = field(default_factory=dict)
+    leans: Mapping[str, int] = MappingProxyType({})
     revision: int | None = None
 
     def alters_rows(self) -> bool:

@@ -8,7 +8,6 @@ survivor needs none of them.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import ormsgpack
@@ -69,7 +68,7 @@ async def _delete_runs(engine: Engine, runs: frozenset[str]) -> None:
         threads.update(row.key.thread for row in found)
         if len(found) < _PAGE:
             break
-        query = replace(query, after=found[-1].key)
+        query = query._replace(after=found[-1].key)
 
     def choose(rows: Sequence[Row]) -> list[Row]:
         return [row for row in rows if _run_of(engine, row) in runs]
@@ -102,8 +101,7 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
         return Ref(names[ref.log], ref.seq) if ref.log else ref
 
     rows = tuple(
-        replace(
-            row,
+        row._replace(
             key=row.key._replace(thread=target),
             refs={channel: moved(ref) if ref else None for channel, ref in row.refs.items()},
             settled={name: moved(ref) for name, ref in row.settled.items()},
@@ -181,7 +179,7 @@ async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int | None]:
             return [], revision
     rows, revision = found.rows, found.revisions[thread]
     while len(found.rows) == _PAGE:
-        found = await engine.backend.find(replace(query, after=rows[-1].key))
+        found = await engine.backend.find(query._replace(after=rows[-1].key))
         rows = rows + found.rows
     return rows, revision
 

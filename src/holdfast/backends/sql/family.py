@@ -259,7 +259,7 @@ def _json(value: Mapping[str, Any]) -> str:
 def _row_out(row: Row) -> tuple[Any, ...]:
     """A row's columns behind its key; references are channel -> log ("" inline, null empty), log -> last segment."""
     named = {name: ref.log if ref else None for name, ref in row.refs.items()}
-    return row.parent, _json(named), _json(row.logs()), _json(row.settled), row.meta, row.body
+    return row.parent, _json(named), _json(row.logs()), _json(row.settled) if row.settled else "{}", row.meta, row.body
 
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
