@@ -1,6 +1,7 @@
 """The results as a Markdown table and as JSON."""
 
 import json
+import os
 import platform
 import sqlite3
 import sys
@@ -42,6 +43,27 @@ def markdown(results: Sequence[Result], notes: Sequence[str]) -> str:
             row = (r.what, r.unit, figure(r.official), figure(r.holdfast), times(r.ratio), target, r.verdict)
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def write_readme(path: Path, results: Sequence[Result]) -> None:
+    """Put the figures that have a target between the marks in the README."""
+    begin, end = "<!-- bench:begin -->", "<!-- bench:end -->"
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    after = rest.partition(end)[2]
+    lines = [
+        f"| | unit | official | holdfast | {TIMES} |",
+        "|---|---|--:|--:|--:|",
+        *(
+            f"| {r.what} | {r.unit} | {figure(r.official)} | {figure(r.holdfast)} | {times(r.ratio)} |"
+            for r in results
+            if r.target is not None
+        ),
+        "",
+        f"{_versions()}; {os.cpu_count()} cores. Medians of one interleaved run, both savers with",
+        f"`synchronous=FULL`; {TIMES}: how many times better holdfast is. All rows:",
+        "[bench/results/latest.json](bench/results/latest.json).",
+    ]
+    path.write_text(before + begin + "\n" + "\n".join(lines) + "\n" + end + after, encoding="utf-8")
 
 
 def as_json(results: Sequence[Result], notes: Sequence[str], *, quick: bool) -> dict[str, Any]:

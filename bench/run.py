@@ -7,7 +7,8 @@
 
 The calls are recorded from real LangGraph graphs and replayed on both savers, with the same durability.
 Each figure is a median; read the ratios, which hold on other machines, rather than the milliseconds.
-A full run rewrites bench/results/latest.json and docs/images/bench.svg; others write results/*.local.json.
+A full run rewrites bench/results/latest.json, docs/images/bench.svg and the table in the README;
+others write results/*.local.json.
 Nothing here passes or fails: a target that is missed is marked so in the table.
 """
 
@@ -55,6 +56,7 @@ def main() -> None:
     else:
         report.write_json(HERE / "results" / "latest.json", content)
         chart.write(HERE.parent / "docs" / "images" / "bench.svg", results)
+        report.write_readme(HERE.parent / "README.md", results)
 
 
 def _options() -> argparse.Namespace:
