@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import sqlite3
 import threading
 import time
@@ -13,11 +12,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from texts import aput, put, texts_in
+from texts import aput, checkpoint_of, put, texts_in
 
 import holdfast
 from holdfast.errors import BadURL, Closed, SchemaTooNew, StoreError
-from lab import config_of, id_in, stored_ids, wire_of, write_lock
+from lab import config_of, id_in, open_files, stored_ids, wire_of, write_lock
 
 
 def connections_of(saver: holdfast.Saver) -> list[sqlite3.Connection]:
@@ -213,6 +212,19 @@ def test_a_newer_file_is_refused_untouched(tmp_path: Path, half: str) -> None:
     assert len(stored_ids(path)) == 1
 
 
+def test_labels_of_metadata_that_were_replaced_are_gone(tmp_path: Path) -> None:
+    """Filters would not find by them, but they would take space for ever."""
+    path = tmp_path / "labels.db"
+    checkpoint = checkpoint_of("hello")
+    with holdfast.Saver(f"sqlite:///{path}") as saver, closing(sqlite3.connect(path)) as connection:
+        for user in ("ann", "bob", "eve"):
+            given: Any = {"user": user}
+            saver.put(config_of("a"), checkpoint, given, {})
+            assert connection.execute("SELECT count(*) FROM holdfast_labels").fetchone() == (1,)
+        saver.delete_thread("a")
+        assert connection.execute("SELECT count(*) FROM holdfast_labels").fetchone() == (0,)
+
+
 # Opening and closing.
 
 
@@ -333,6 +345,4 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         if thread.name.startswith("holdfast"):
             thread.join(5)
             assert not thread.is_alive()
-    if Path("/proc/self/fd").is_dir():
-        opened = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
-        assert [path for path in opened if path.startswith(str(tmp_path))] == []
+    assert open_files(tmp_path) == []

@@ -323,6 +323,36 @@ def test_an_interrupted_leader_acknowledges_nothing_for_others(saver: holdfast.S
     assert saver.get_tuple(put(saver, "other")) is not None
 
 
+def test_an_interrupt_instead_of_a_commit_is_none() -> None:
+    """Ctrl-C right before the COMMIT: what others had queued is not stored, and they hear so."""
+
+    class Interrupted(sqlite3.Connection):
+        at = ""
+
+        def execute(self, sql: str, *params: Any) -> sqlite3.Cursor:
+            if sql == self.at:
+                raise KeyboardInterrupt
+            return super().execute(sql, *params)
+
+    with closing(sqlite3.connect(":memory:", check_same_thread=False, factory=Interrupted)) as connection:
+        saver = holdfast.Saver(connection)
+        saver.setup()
+        wire = wire_of(saver)
+        with ThreadPoolExecutor(1) as pool:
+            with wire._turn:
+                waiting = pool.submit(put, saver, "other")
+                while not wire._queue:
+                    time.sleep(0.001)
+                connection.at = "COMMIT"
+                with pytest.raises(KeyboardInterrupt):
+                    put(saver, "mine")
+                connection.at = ""
+            assert isinstance(waiting.exception(10), StoreError)
+        assert saver.get_tuple(config_of("other")) is None
+        assert saver.get_tuple(config_of("mine")) is None
+        assert saver.get_tuple(put(saver, "other")) is not None
+
+
 # The event loop is never blocked.
 
 

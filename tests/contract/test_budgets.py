@@ -7,9 +7,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast import Saver
 from holdfast.testing import CountingWire
-from holdfast.testing.half import checkpoint_of, config_of, name
-
-LONG = "x" * 600
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 
 
 class Counted:

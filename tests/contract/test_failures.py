@@ -8,10 +8,9 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from holdfast import Saver
 from holdfast.run import run
 from holdfast.testing import FailingWire, WireFailed, incomplete_rows
-from holdfast.testing.half import checkpoint_of, config_of, name
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 from holdfast.testing.wires import Around
 
-LONG = "x" * 600
 CALLS = 4
 """More wire calls than any operation below makes, so that the last round fails nowhere."""
 

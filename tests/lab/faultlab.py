@@ -46,7 +46,7 @@ def some_values(size: int, mark: str = "") -> dict[str, Any]:
     """A list and a dict that are too large to sit inside a row, and a number that is not."""
     return {
         "messages": [{"n": n, "mark": mark, "text": "x" * 600} for n in range(size)],
-        "state": {f"key {n}": [mark, "y" * 90] for n in range(size + 6)},
+        "state": {f"key {n}": [mark, "y" * 90] for n in range(size + 12)},
         "count": size,
     }
 

@@ -14,7 +14,7 @@ from faultlab import checkpoint_of, put, receipt, some_values
 from worker import say
 
 import holdfast
-from lab import config_of, wire_of, write_lock
+from lab import config_of, open_files, wire_of, write_lock
 
 ROUNDS = 30
 
@@ -71,8 +71,14 @@ def wait() -> None:
         assert os.waitpid(children.pop(), 0)[1] == 0, "a child failed"
 
 
-def idle(saver: holdfast.Saver, _: Path) -> None:
-    in_child(lambda: use(saver, "child"))
+def idle(saver: holdfast.Saver, path: Path) -> None:
+    """The child begins without any of the parent's files: their locks did not come along."""
+
+    def child() -> None:
+        assert open_files(path.parent) == []
+        use(saver, "child")
+
+    in_child(child)
     use(saver, "parent")
 
 

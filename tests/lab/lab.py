@@ -1,5 +1,6 @@
 """What tests and their worker processes share: names for checkpoints, and SQLite files seen past the saver."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,6 +10,10 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 import holdfast
+from holdfast.engine.logs import INLINE_LIMIT
+
+LONG = "x" * (INLINE_LIMIT + 1)
+"""Too long to sit inside a row: whatever holds it has a log of its own."""
 
 MISSING_SEGMENTS = """
 SELECT r.id, l.key, l.value FROM holdfast_rows r, json_each(r.logs) l
@@ -40,6 +45,14 @@ def raw_audit(path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute(MISSING_SEGMENTS).fetchall() == []
         assert connection.execute(MISSING_THREADS).fetchall() == []
+
+
+def open_files(folder: Path) -> list[str]:
+    """The files in a folder that this process has open, as far as the system tells."""
+    if not Path("/proc/self/fd").is_dir():
+        return []
+    opened = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+    return [path for path in opened if path.startswith(str(folder))]
 
 
 def stored_ids(path: Path) -> set[str]:

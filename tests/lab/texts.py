@@ -6,13 +6,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, empty_checkpoint
 
 import holdfast
-from lab import config_of
+from lab import LONG, config_of
 
 
 def checkpoint_of(*texts: str) -> Checkpoint:
     """One channel, a list that is too long to sit inside a row."""
     checkpoint = empty_checkpoint()
-    checkpoint["channel_values"] = {"messages": ["x" * 600, *texts]}
+    checkpoint["channel_values"] = {"messages": [LONG, *texts]}
     checkpoint["channel_versions"] = {"messages": len(texts) + 1}
     return checkpoint
 

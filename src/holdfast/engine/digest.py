@@ -100,20 +100,22 @@ def _refuse(value: Any) -> Any:
 def _revealer(cls: type) -> Callable[[Any], Any]:
     if issubclass(cls, enum.Enum):
         return lambda value: value.name or [value.value]  # a combination of flags has no name
-    if not all(_is_in_plain_sight(base) for base in cls.__mro__):
-        return _refuse
-    if issubclass(cls, BaseModel):
+    # An instance with slots, or over a type in C, is larger: it keeps something outside of its __dict__.
+    if cls.__itemsize__ == 0 and issubclass(cls, BaseModel) and cls.__basicsize__ == _Model.__basicsize__:
         return _reveal
-    return vars if dataclasses.is_dataclass(cls) else _refuse
+    if cls.__itemsize__ == 0 and dataclasses.is_dataclass(cls) and cls.__basicsize__ == _Plain.__basicsize__:
+        return vars
+    return _refuse
 
 
-def _is_in_plain_sight(base: type) -> bool:
-    """Whether a class keeps nothing outside of its instances' `__dict__`: no slots, nothing in C."""
-    is_python = bool(base.__flags__ & _HEAP_TYPE)
-    return base in (object, BaseModel) or (is_python and not base.__dict__.get("__slots__"))
+class _Model(BaseModel):
+    """As large as a model without slots of its own is."""
 
 
-_HEAP_TYPE = 1 << 9
+class _Plain:
+    """As large as an instance is that has all in its `__dict__`."""
+
+
 _MODELS: dict[type, bytes] = {}
 _REVEALERS: dict[type, Callable[[Any], Any]] = {
     tuple: list,

@@ -7,10 +7,9 @@ import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT, _DeltaSnapshot
 
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, id_of, name
+from holdfast.testing.half import LONG, Half, Suite, checkpoint_of, config_of, id_of, name
 
 CHANNELS = ("log", "facts", "tags", "never")
-_LONG = "x" * 600
 
 
 async def step(
@@ -24,7 +23,7 @@ async def step(
     here = config_of(thread, name(number), ns)
     # Two tasks whose ids sort the other way round than their paths do.
     await half.put_writes(here, [("log", f"{number}b"), ("plain", number), ("log", f"{number}c")], "task a", "~2")
-    await half.put_writes(here, [("log", f"{number}a"), ("facts", {f"k{number}": _LONG})], "task z", "~1")
+    await half.put_writes(here, [("log", f"{number}a"), ("facts", {f"k{number}": LONG})], "task z", "~1")
     if number % 2:
         await half.put_writes(here, [("tags", {f"t{number}"})], "task m", "~3")
 
@@ -32,8 +31,8 @@ async def step(
 async def chain(half: Half, numbers: Iterable[int], *, parent: int | None = None, thread: str = "t") -> None:
     """A line of steps. Snapshots: a list at 2, a dict at 4, a small set at 5."""
     seeds: dict[int, dict[str, Any]] = {
-        2: {"log": _DeltaSnapshot(["seed", _LONG])},
-        4: {"facts": _DeltaSnapshot({"seed": _LONG}), "log": _DeltaSnapshot(["seed 4", _LONG])},
+        2: {"log": _DeltaSnapshot(["seed", LONG])},
+        4: {"facts": _DeltaSnapshot({"seed": LONG}), "log": _DeltaSnapshot(["seed 4", LONG])},
         5: {"tags": _DeltaSnapshot({"seed"})},
         15: {"log": _DeltaSnapshot(["seed 15"])},
     }
@@ -74,7 +73,7 @@ class DeltaRules(Suite):
         await chain(half, range(5))
         history = await half.history(config_of("t", name(4)), CHANNELS)
         assert history["log"] == {
-            "seed": _DeltaSnapshot(["seed", _LONG]),
+            "seed": _DeltaSnapshot(["seed", LONG]),
             "writes": [
                 ("task z", "log", "2a"),
                 ("task a", "log", "2b"),
@@ -84,7 +83,7 @@ class DeltaRules(Suite):
                 ("task a", "log", "3c"),
             ],
         }
-        assert [value for _, _, value in history["facts"]["writes"]] == [{f"k{n}": _LONG} for n in range(4)]
+        assert [value for _, _, value in history["facts"]["writes"]] == [{f"k{n}": LONG} for n in range(4)]
         assert "seed" not in history["facts"]
         assert history["never"] == {"writes": []}
 
@@ -124,13 +123,13 @@ class DeltaRules(Suite):
             _DeltaSnapshot(set()),
             _DeltaSnapshot(None),
             _DeltaSnapshot(0),
-            _DeltaSnapshot(_LONG),
-            _DeltaSnapshot([_LONG]),
-            ["plain", _LONG],
-            {"plain": _LONG},
+            _DeltaSnapshot(LONG),
+            _DeltaSnapshot([LONG]),
+            ["plain", LONG],
+            {"plain": LONG},
             ["small"],
             "text",
-            _LONG,
+            LONG,
             7,
             0,
             "",

@@ -4,6 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from holdfast.engine.logs import INLINE_LIMIT
+
 Edit = tuple[str, int, Any]
 """Its kind, where, and a new element."""
 
@@ -23,7 +25,8 @@ def _turned(item: Any) -> Any:
 
 def first_state() -> dict[str, Any]:
     """Enough of a list and a dict that neither sits inside a row."""
-    return {"items": [f"{n} {'x' * 150}" for n in range(5)], "table": {f"k{n}": "x" * 150 for n in range(5)}}
+    count = INLINE_LIMIT // 150 + 1
+    return {"items": [f"{n} {'x' * 150}" for n in range(count)], "table": {f"k{n}": "x" * 150 for n in range(count)}}
 
 
 def edit(state: dict[str, Any], kind: str, at: int, element: Any) -> None:

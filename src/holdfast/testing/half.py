@@ -10,9 +10,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from holdfast.engine.logs import INLINE_LIMIT
 from holdfast.saver import Saver
 
 HalfName = Literal["sync", "async"]
+
+LONG = "x" * (INLINE_LIMIT + 1)
+"""Too long to sit inside a row: whatever holds it has a log of its own."""
 
 Histories = Mapping[str, DeltaChannelHistory]
 # Named here: inside Half, `list` is a method.

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from holdfast.testing.half import Half, Suite, config_of, name, round_trip
+from holdfast.testing.half import LONG, Half, Suite, config_of, name, round_trip
 from holdfast.testing.values import same
-
-_LONG = "x" * 600
 
 
 @dataclass
@@ -74,16 +72,16 @@ LISTS: dict[str, list[list[Any]]] = {
     "dicts": _list_steps([{"n": n, "t": "x" * 80} for n in range(10)], lambda n: {"new": n}),
     "numbers": _list_steps(list(range(500)), lambda n: 1000 + n),
     "short texts": _list_steps([f"text {n}" for n in range(300)], lambda n: f"new {n}"),
-    "long texts": _list_steps([f"{n} {_LONG}" for n in range(10)], lambda n: f"new {n}"),
-    "mixed": _list_steps([1, "a", None, {"k": _LONG}, [1], 2.5, _LONG, b"b", True, 0], lambda n: [n]),
-    "lookalikes": [[_LONG, 1], [_LONG, True], [_LONG, 1.0], [_LONG, "1"], [_LONG, [1]], [_LONG, 1]],
+    "long texts": _list_steps([f"{n} {LONG}" for n in range(10)], lambda n: f"new {n}"),
+    "mixed": _list_steps([1, "a", None, {"k": LONG}, [1], 2.5, LONG, b"b", True, 0], lambda n: [n]),
+    "lookalikes": [[LONG, 1], [LONG, True], [LONG, 1.0], [LONG, "1"], [LONG, [1]], [LONG, 1]],
     "many numbers": [list(range(n)) for n in range(0, 700, 61)] + [[True, *range(1, 200)], [1.0, *range(1, 200)]],
 }
 
 _ITEMS = {f"k{n}": {"n": n, "t": "x" * 100} for n in range(10)}
 
 DICTS: dict[str, list[dict[Any, Any]]] = {
-    "set": [_ITEMS, {**_ITEMS, "k3": 1}, {**_ITEMS, "k3": {"n": 3}}, {**_ITEMS, "new": _LONG}],
+    "set": [_ITEMS, {**_ITEMS, "k3": 1}, {**_ITEMS, "k3": {"n": 3}}, {**_ITEMS, "new": LONG}],
     "remove": [_ITEMS, {k: v for k, v in _ITEMS.items() if k != "k3"}, {}, _ITEMS],
     "re-insert": [
         _ITEMS,
@@ -93,11 +91,11 @@ DICTS: dict[str, list[dict[Any, Any]]] = {
     ],
     "reorder": [_ITEMS, dict(reversed(_ITEMS.items())), dict(sorted(_ITEMS.items())), _ITEMS],
     "move and set": [_ITEMS, {**dict(reversed(_ITEMS.items())), "k1": 2, "z": 3}],
-    "lookalike keys": [{1: _LONG, "k": _LONG}, {True: _LONG, "k": _LONG}, {1.0: _LONG, "k": _LONG}, {1: _LONG, "k": 1}],
-    "lookalike values": [{"a": 1, "k": _LONG}, {"a": True, "k": _LONG}, {"a": 1.0, "k": _LONG}, {"a": "1", "k": _LONG}],
-    "int keys": [dict.fromkeys(range(50), _LONG[:90]), dict.fromkeys(range(1, 51), _LONG[:90])],
-    "none": [{None: _LONG, "a": _LONG}, {"a": _LONG}, {"a": None, "b": _LONG}, {"b": _LONG}],
-    "order inside": [{"a": {"x": 1, "y": _LONG}, "b": _LONG}, {"a": {"y": _LONG, "x": 1}, "b": _LONG}],
+    "lookalike keys": [{1: LONG, "k": LONG}, {True: LONG, "k": LONG}, {1.0: LONG, "k": LONG}, {1: LONG, "k": 1}],
+    "lookalike values": [{"a": 1, "k": LONG}, {"a": True, "k": LONG}, {"a": 1.0, "k": LONG}, {"a": "1", "k": LONG}],
+    "int keys": [dict.fromkeys(range(50), LONG[:90]), dict.fromkeys(range(1, 51), LONG[:90])],
+    "none": [{None: LONG, "a": LONG}, {"a": LONG}, {"a": None, "b": LONG}, {"b": LONG}],
+    "order inside": [{"a": {"x": 1, "y": LONG}, "b": LONG}, {"a": {"y": LONG, "x": 1}, "b": LONG}],
 }
 
 
@@ -138,7 +136,7 @@ class ChangeRules(Suite):
         """A channel may hold a list now, a dict then, a text and a list again."""
         await self.reads_each(
             half,
-            [[_LONG], {"k": _LONG}, _LONG, [_LONG], None, [_LONG, 1], (_LONG, 1), b"x" * 600, 1, [_LONG, 1], {}, []],
+            [[LONG], {"k": LONG}, LONG, [LONG], None, [LONG, 1], (LONG, 1), b"x" * 600, 1, [LONG, 1], {}, []],
         )
 
     async def test_each_version_after_a_read(self, half: Half) -> None:
@@ -172,11 +170,11 @@ class ChangeRules(Suite):
     async def test_a_channel_that_goes_and_comes_back(self, half: Half) -> None:
         """Where it is missing, it is missing."""
         steps: list[dict[str, Any]] = [
-            {"a": [_LONG], "b": [_LONG]},
-            {"b": [_LONG, 1]},
-            {"a": [_LONG], "b": [_LONG, 1]},
+            {"a": [LONG], "b": [LONG]},
+            {"b": [LONG, 1]},
+            {"a": [LONG], "b": [LONG, 1]},
             {},
-            {"a": [_LONG, 2]},
+            {"a": [LONG, 2]},
         ]
         for number, state in enumerate(steps):
             await half.save("t", name(number), state, parent=name(number - 1) if number else None)
@@ -186,23 +184,23 @@ class ChangeRules(Suite):
     @pytest.mark.parametrize(
         ("value", "change", "look"),
         [
-            ([[1, _LONG], [2]], lambda v: v[0].__setitem__(0, 9), lambda v: v[0][0]),
-            ([{"k": {"deep": [1]}, "t": _LONG}], lambda v: v[0]["k"]["deep"].append(2), lambda v: v[0]["k"]["deep"]),
-            ({"k": [1], "t": _LONG}, lambda v: v["k"].append(2), lambda v: v["k"]),
-            ({"k": {"a": 1}, "t": _LONG}, lambda v: v["k"].__setitem__("a", 2), lambda v: v["k"]["a"]),
-            ({"t": _LONG, "k": 1}, lambda v: v.pop("k"), sorted),
-            ([_LONG, 1, 2], list.pop, len),
+            ([[1, LONG], [2]], lambda v: v[0].__setitem__(0, 9), lambda v: v[0][0]),
+            ([{"k": {"deep": [1]}, "t": LONG}], lambda v: v[0]["k"]["deep"].append(2), lambda v: v[0]["k"]["deep"]),
+            ({"k": [1], "t": LONG}, lambda v: v["k"].append(2), lambda v: v["k"]),
+            ({"k": {"a": 1}, "t": LONG}, lambda v: v["k"].__setitem__("a", 2), lambda v: v["k"]["a"]),
+            ({"t": LONG, "k": 1}, lambda v: v.pop("k"), sorted),
+            ([LONG, 1, 2], list.pop, len),
             (list(range(300)), lambda v: v.__setitem__(250, -1), lambda v: v[250]),
             (_messages(6), lambda v: setattr(v[2], "content", "edited"), lambda v: v[2].content),
             (_messages(6), lambda v: v[2].additional_kwargs.update(k=[1]), lambda v: v[2].additional_kwargs),
             (_messages(6), lambda v: v[2].response_metadata.update(k=1), lambda v: v[2].response_metadata),
-            ([HumanMessage([{"type": "text", "text": _LONG}])], lambda v: v[0].content[0].update(text="e"), str),
-            ([Note(_LONG, ["a"])], lambda v: v[0].tags.append("b"), lambda v: v[0].tags),
-            (Note(_LONG, ["a"]), lambda v: v.tags.append("b"), lambda v: v.tags),
-            ([Derived(1, _LONG)], lambda v: setattr(v[0], "count", 2), lambda v: v[0].count),
-            ([Derived(1, _LONG)], lambda v: setattr(v[0], "text", "e"), lambda v: v[0].text),
+            ([HumanMessage([{"type": "text", "text": LONG}])], lambda v: v[0].content[0].update(text="e"), str),
+            ([Note(LONG, ["a"])], lambda v: v[0].tags.append("b"), lambda v: v[0].tags),
+            (Note(LONG, ["a"]), lambda v: v.tags.append("b"), lambda v: v.tags),
+            ([Derived(1, LONG)], lambda v: setattr(v[0], "count", 2), lambda v: v[0].count),
+            ([Derived(1, LONG)], lambda v: setattr(v[0], "text", "e"), lambda v: v[0].text),
             ([bytearray(b"x" * 600)], lambda v: v[0].__setitem__(0, 0), lambda v: v[0][0]),
-            ([{1, 2}, _LONG], lambda v: v[0].add(3), lambda v: v[0]),
+            ([{1, 2}, LONG], lambda v: v[0].add(3), lambda v: v[0]),
             ([1], lambda v: v.append(2), lambda v: v),
             ({"a": 1}, lambda v: v.update(a=2), lambda v: v),
         ],
@@ -234,14 +232,14 @@ class ChangeRules(Suite):
         """The same object, put again after it was changed: the new checkpoint has the change, the old has not."""
         value = copy.deepcopy(value)
         old = look(copy.deepcopy(value))
-        await half.save("t", name(1), {"c": value, "same": _LONG})
+        await half.save("t", name(1), {"c": value, "same": LONG})
         change(value)
         new = look(copy.deepcopy(value))
         assert old != new
-        await half.save("t", name(2), {"c": value, "same": _LONG}, parent=name(1))
+        await half.save("t", name(2), {"c": value, "same": LONG}, parent=name(1))
         assert look((await half.values("t", name(1)))["c"]) == old
         assert look((await half.values("t", name(2)))["c"]) == new
-        await half.save("t", name(3), {"c": value, "same": _LONG}, parent=name(2))
+        await half.save("t", name(3), {"c": value, "same": LONG}, parent=name(2))
         assert look((await half.values("t", name(3)))["c"]) == new
 
     async def test_forks(self, half: Half) -> None:
@@ -265,22 +263,22 @@ class ChangeRules(Suite):
 
     async def test_the_same_checkpoint_twice(self, half: Half, twin: Half) -> None:
         """Equal values change nothing; with others the last one stands. From either saver."""
-        await half.save("t", name(1), {"c": [_LONG] * 3})
+        await half.save("t", name(1), {"c": [LONG] * 3})
         for saver in (half, twin, half):
-            await saver.save("t", name(2), {"c": [_LONG] * 4, "d": {"k": _LONG}}, parent=name(1))
+            await saver.save("t", name(2), {"c": [LONG] * 4, "d": {"k": LONG}}, parent=name(1))
             assert await saver.ids(config_of("t")) == [name(2), name(1)]
-            assert await half.values("t") == await twin.values("t") == {"c": [_LONG] * 4, "d": {"k": _LONG}}
+            assert await half.values("t") == await twin.values("t") == {"c": [LONG] * 4, "d": {"k": LONG}}
         for saver, last in ((half, "x"), (twin, "y"), (half, "z")):
-            await saver.save("t", name(2), {"c": [_LONG] * 3 + [last]}, parent=name(1))
-            assert await half.values("t") == await twin.values("t") == {"c": [_LONG] * 3 + [last]}
-        assert await half.values("t", name(1)) == {"c": [_LONG] * 3}
+            await saver.save("t", name(2), {"c": [LONG] * 3 + [last]}, parent=name(1))
+            assert await half.values("t") == await twin.values("t") == {"c": [LONG] * 3 + [last]}
+        assert await half.values("t", name(1)) == {"c": [LONG] * 3}
         assert len(await half.list()) == 2
 
     async def test_an_older_checkpoint_again(self, half: Half) -> None:
         """Putting an old one again leaves those that grew out of it as they are."""
         for number in range(4):
             parent = name(number - 1) if number else None
-            await half.save("t", name(number), {"c": [_LONG] * (number + 3)}, parent=parent)
+            await half.save("t", name(number), {"c": [LONG] * (number + 3)}, parent=parent)
         await half.save("t", name(1), {"c": ["other"] * 30})
         lengths = [len((await half.values("t", name(n)))["c"]) for n in range(4)]
         assert lengths == [3, 30, 5, 6]
@@ -288,7 +286,7 @@ class ChangeRules(Suite):
     async def test_a_long_log(self, half: Half) -> None:
         """A value that changed thousands of times is read like any other."""
         count = 1200
-        items: list[str] = [_LONG]
+        items: list[str] = [LONG]
         for number in range(count):
             items = [*items[-30:], f"item {number} {'.' * 50}"]
             await half.save("t", name(number), {"c": items}, parent=name(number - 1) if number else None)

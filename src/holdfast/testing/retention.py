@@ -3,18 +3,17 @@
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base.id import uuid6
 
 from holdfast.errors import BadConfig, ParentDeleted, ThreadDeleted
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, name, named_in
-
-_LONG = "x" * 600
+from holdfast.testing.half import LONG, Half, Suite, checkpoint_of, config_of, name, named_in
 
 
 async def grow(half: Half, thread: str, count: int, *, ns: str = "", start: int = 0) -> list[dict[str, Any]]:
     """A chain of checkpoints whose list and dict grow; the state of each."""
     states = []
     for number in range(start, start + count):
-        state = {"l": [f"{n} {_LONG}" for n in range(number + 1)], "d": {f"k{n}": _LONG for n in range(number + 1)}}
+        state = {"l": [f"{n} {LONG}" for n in range(number + 1)], "d": {f"k{n}": LONG for n in range(number + 1)}}
         parent = name(number - 1) if number else None
         await half.save(thread, name(number), state, parent=parent, ns=ns, run_id=f"r{number}")
         await half.put_writes(config_of(thread, name(number), ns), [("l", number)], f"task{number}")
@@ -157,6 +156,18 @@ class RetentionRules(Suite):
         await half.save("t", name(2), run_id="other")
         await half.delete_for_runs(["r"])
         assert await half.ids() == [name(2)]
+
+    async def test_prune_sweeps_writes_that_were_left_behind(self, half: Half) -> None:
+        """Writes whose checkpoint never came go with a prune; those of one that may still come stay."""
+        long_ago, just_now = "1ec9414c-232a-6b00-b3c8-9e6bdeced846", str(uuid6(clock_seq=-2))
+        await half.save("t", name(1))
+        for id in (long_ago, just_now):
+            await half.put_writes(config_of("t", id), [("l", id)], "task")
+        await half.prune(["t"])
+        for id in (long_ago, just_now):
+            await half.save("t", id)
+        assert (await half.found("t", long_ago)).pending_writes == []
+        assert (await half.found("t", just_now)).pending_writes == [("task", "l", just_now)]
 
     async def test_a_copy_is_the_same_and_apart(self, half: Half, twin: Half) -> None:
         """All checkpoints, namespaces, parents, metadata and writes; then the two go their own ways."""

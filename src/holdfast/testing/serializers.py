@@ -11,11 +11,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.errors import Unreadable
 from holdfast.saver import Saver
-from holdfast.testing.half import Half, Suite, config_of, name
+from holdfast.testing.half import LONG, Half, Suite, config_of, name
 from holdfast.testing.retention import grow
 
 _KEY = b"a key of sixteen"
-_LONG = "x" * 600
 
 
 class Minimal:
@@ -74,7 +73,7 @@ class SerializerRules(Suite):
         """With another key nothing is read, and the error says what could not be."""
         half.saver.serde = EncryptedSerializer.from_pycryptodome_aes(key=_KEY)
         twin.saver.serde = EncryptedSerializer.from_pycryptodome_aes(key=_KEY[::-1])
-        await half.save("t", name(1), {"l": [_LONG]})
+        await half.save("t", name(1), {"l": [LONG]})
         with pytest.raises(Unreadable, match=name(1)):
             await twin.values("t")
 
@@ -124,8 +123,8 @@ class SerializerRules(Suite):
         )
         made = half.saver.with_allowlist([("holdfast.testing.lists", "Note")])
         assert isinstance(made, Saver)
-        await half.with_saver(made).save("t", name(1), {"l": [HumanMessage(_LONG, id="1")]})
-        assert (await half.values("t"))["l"][0].content == _LONG
+        await half.with_saver(made).save("t", name(1), {"l": [HumanMessage(LONG, id="1")]})
+        assert (await half.values("t"))["l"][0].content == LONG
 
     async def test_one_that_fails(self, half: Half, caplog: pytest.LogCaptureFixture) -> None:
         """A put whose value can't be serialized stores nothing, and the next one is as if it had not been."""

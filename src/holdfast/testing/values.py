@@ -13,7 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
 
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, name, round_trip
+from holdfast.testing.half import LONG, Half, Suite, checkpoint_of, config_of, name, round_trip
 
 
 class Colour(enum.Enum):
@@ -37,8 +37,6 @@ def _nested(depth: int) -> Any:
     return value
 
 
-_LONG = "x" * 600  # Too long to sit inside a row, so that a log of its own is begun.
-
 VALUES: dict[str, Any] = {
     "none": None,
     "true": True,
@@ -57,23 +55,23 @@ VALUES: dict[str, Any] = {
     "nul": "a\0b",
     "surrogate": "a\ud800b",
     "long surrogate": "\udfff" * 700,
-    "surrogate in list": [_LONG, "\ud800"],
+    "surrogate in list": [LONG, "\ud800"],
     "emoji": "🦀" * 200,
     "bytes": b"\0\xff" * 400,
     "bytearray": bytearray(b"\0\xff" * 400),
-    "tuple": (1, (2, [3]), _LONG),
+    "tuple": (1, (2, [3]), LONG),
     "set": {1, 2, 3},
     "frozenset": frozenset({"a"}),
     "deque": deque([1, 2]),
-    "int keys": {1: "a", 2: {3: _LONG}},
-    "mixed keys": {1: "int", "1": "text", None: "none", True if False else 2.5: "float", "long": _LONG},
-    "uuid keys": {uuid.UUID(int=n): _LONG for n in range(3)},
+    "int keys": {1: "a", 2: {3: LONG}},
+    "mixed keys": {1: "int", "1": "text", None: "none", True if False else 2.5: "float", "long": LONG},
+    "uuid keys": {uuid.UUID(int=n): LONG for n in range(3)},
     "datetime": dt.datetime(2024, 5, 4, 6, 32, 42, tzinfo=dt.UTC),
     "naive": [dt.datetime(2024, 5, 4), dt.date(2024, 5, 4), dt.time(6), dt.timedelta(1)],  # noqa: DTZ001 - the point
     "decimal": decimal.Decimal("1.10"),
     "uuid": uuid.UUID(int=1),
     "enum": [Colour.RED, Colour.BLUE],
-    "model": Point(x=1, tags=[_LONG]),
+    "model": Point(x=1, tags=[LONG]),
     "messages": [HumanMessage("a", id="1"), AIMessage("b", id="2"), ToolMessage("c", tool_call_id="3", id="4")],
     "document": [Document("text", metadata={"page": 1})],
     "deep": _nested(200),
@@ -82,8 +80,8 @@ VALUES: dict[str, Any] = {
     "texts": [str(n) for n in range(300)],
     "mixed list": [1, True, 1.0, "1", None, b"1", (1,), [1], {"k": 1}] * 20,
     "list of nothing": [None] * 300,
-    "nested empties": [[], {}, [[]], [{}], {"k": []}, _LONG],
-    "key of nothing": {"": _LONG},
+    "nested empties": [[], {}, [[]], [{}], {"k": []}, LONG],
+    "key of nothing": {"": LONG},
 }
 
 
@@ -108,7 +106,7 @@ class ValueRules(Suite):
         """As a value, as an element, as an item, and as a pending write."""
         value = VALUES[kind]
         serde = half.saver.serde
-        state = {"own": value, "in list": [value, _LONG], "in dict": {"k": value, "l": _LONG}}
+        state = {"own": value, "in list": [value, LONG], "in dict": {"k": value, "l": LONG}}
         await half.save("t", name(1), state)
         await half.put_writes(config_of("t", name(1)), [("own", value)], "task")
         expected = {channel: round_trip(serde, v) for channel, v in state.items()}
@@ -122,13 +120,13 @@ class ValueRules(Suite):
         """Added to a long list and to a long dict, edited, and taken out again."""
         value = VALUES[kind]
         serde = half.saver.serde
-        items = {f"k{n}": _LONG for n in range(5)}
+        items = {f"k{n}": LONG for n in range(5)}
         versions: list[dict[str, Any]] = [
-            {"l": [_LONG] * 5, "d": dict(items)},
-            {"l": [*[_LONG] * 5, value], "d": {**items, "k9": value}},
-            {"l": [_LONG, value, *[_LONG] * 3, value], "d": {**items, "k2": value, "k9": value}},
-            {"l": [*[_LONG] * 5, value], "d": {**items, "k9": value}},
-            {"l": [_LONG] * 5, "d": dict(items)},
+            {"l": [LONG] * 5, "d": dict(items)},
+            {"l": [*[LONG] * 5, value], "d": {**items, "k9": value}},
+            {"l": [LONG, value, *[LONG] * 3, value], "d": {**items, "k2": value, "k9": value}},
+            {"l": [*[LONG] * 5, value], "d": {**items, "k9": value}},
+            {"l": [LONG] * 5, "d": dict(items)},
         ]
         for number, state in enumerate(versions):
             await half.save("t", name(number), state, parent=name(number - 1) if number else None)
@@ -164,10 +162,10 @@ class ValueRules(Suite):
 
     async def test_a_value_without_a_version(self, half: Half) -> None:
         """`channel_values` are stored whole, whatever the versions say."""
-        checkpoint = checkpoint_of(name(1), {"a": [_LONG], "b": 1})
+        checkpoint = checkpoint_of(name(1), {"a": [LONG], "b": 1})
         checkpoint["channel_versions"] = {}
         await half.put(config_of("t"), checkpoint)
-        assert await half.values("t") == {"a": [_LONG], "b": 1}
+        assert await half.values("t") == {"a": [LONG], "b": 1}
 
     async def test_no_values(self, half: Half) -> None:
         """A checkpoint may be empty."""
@@ -176,13 +174,13 @@ class ValueRules(Suite):
 
     async def test_the_order_of_channels(self, half: Half) -> None:
         """Values come back in the order they had, large or small."""
-        state = {"z": 1, "a": [_LONG], "m": "s", "b": {"k": _LONG}}
+        state = {"z": 1, "a": [LONG], "m": "s", "b": {"k": LONG}}
         await half.save("t", name(1), state)
         assert list((await half.found("t")).checkpoint["channel_values"]) == list(state)
 
     async def test_what_was_put_is_left_alone(self, half: Half) -> None:
         """A put changes nothing of what it is given."""
-        checkpoint = checkpoint_of(name(1), {"a": [_LONG], "d": {"k": 1}}, empty=["e"])
+        checkpoint = checkpoint_of(name(1), {"a": [LONG], "d": {"k": 1}}, empty=["e"])
         before = repr(checkpoint)
         metadata = {"step": 1}
         config = config_of("t", name(0))
@@ -194,6 +192,6 @@ class ValueRules(Suite):
     async def test_a_value_that_cannot_be_stored(self, half: Half) -> None:
         """The error names the channel, and nothing of the checkpoint is there."""
         with pytest.raises(TypeError) as raised:
-            await half.save("t", name(1), {"fine": [_LONG], "culprit": [_LONG, lambda: None]})
+            await half.save("t", name(1), {"fine": [LONG], "culprit": [LONG, lambda: None]})
         assert any("culprit" in note for note in raised.value.__notes__)
         assert await half.get(config_of("t")) is None
