@@ -54,7 +54,7 @@ class Log:
         return self.tip.ref
 
     def get(self, where: Any, *, shared: Any = False) -> Any:
-        shape, content, _ = Reader(self.serde, self.logs, shared=shared).read(where)
+        shape, content, _ = Reader(self.serde, self.logs, {} if shared else None).read(where)
         return put_together(shape, content)
 
     def sizes(self) -> Any:
@@ -117,7 +117,7 @@ def test_what_was_read_can_be_written_on(versions: Any) -> None:
     places = []
     for version in versions:
         if log.tip:
-            reader = Reader(PLAIN, log.logs, shared=False)
+            reader = Reader(PLAIN, log.logs)
             log.tip = reader.tip(log.tip.ref, *reader.read(log.tip.ref))
         places.append(log.put(version))
     for where, version in zip(places, versions, strict=True):
@@ -210,7 +210,7 @@ def test_reading_shares_nothing() -> None:
     log = Log()
     first = log.put([{"a": [1]}, "x" * 600])
     second = log.put([{"a": [1]}, "x" * 600, "more"])
-    reader = Reader(PLAIN, log.logs, shared=True)
+    reader = Reader(PLAIN, log.logs, {})
     one, two, again = (reader.read(where)[1] for where in (first, second, first))
     one[0]["a"].append("changed")
     two[0]["a"].append("changed too")

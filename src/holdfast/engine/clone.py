@@ -18,6 +18,14 @@ class CantClone(Exception):
     """The value has a type whose copies we can't vouch for: decode it again."""
 
 
+def is_worth_it(content: Any) -> bool:
+    """Whether a value is faster to copy than to decode: one of messages, not one of plain data."""
+    first = content
+    if type(content) in (list, dict) and content:
+        first = content[0] if type(content) is list else next(iter(content.values()))
+    return isinstance(first, BaseMessage | Document)
+
+
 def clone(value: Any) -> Any:
     """A copy of plain data and of LangChain's messages, down to the last list."""
     cls = type(value)

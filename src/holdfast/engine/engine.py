@@ -30,6 +30,7 @@ from holdfast.engine.logs import (
     INLINE_SHAPES,
     Delta,
     Marks,
+    Patterns,
     Reader,
     Shape,
     Tip,
@@ -73,17 +74,20 @@ class Engine:
             if id_of(config) is None:
                 self.known.forget(thread)
             return None
-        id_ = found.rows[0].key.id
+        row = found.rows[0]
+        id_ = row.key.id
         place = self.known.place(self.serde, thread, ns)
         place.ids.append(id_)
+        needed = row.logs()
+        place.patterns = {log: pattern for log, pattern in place.patterns.items() if log in needed}
         before = place.tips
 
-        def remember(channel: str, tip: Tip) -> None:
-            if place.tips.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
+        def remember(channel: str, tip: Tip | None) -> None:
+            if tip and place.tips.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
                 place.tips = {**place.tips, channel: tip}
-                self.known.keep(thread, ns, place)
+            self.known.keep(thread, ns, place)
 
-        tuple_ = Page(self.serde, found, known=before, remember=remember).tuples()[0]
+        tuple_ = Page(self.serde, found, place.patterns, known=before, remember=remember).tuples()[0]
         place.reach = {id_: steps_since_snapshot(tuple_.metadata)}
         self.known.keep(thread, ns, place)
         return tuple_
@@ -272,16 +276,18 @@ class Draft:
 class Page:
     """What a backend found, as LangGraph knows it.
 
-    What a value turns out to be, when it is decoded, is told to `remember`, unless it is `known`.
+    What is decoded is kept in `patterns`, for other rows and later pages. What a value turns out to be is
+    told to `remember`, unless it is `known`.
     """
 
     def __init__(
         self,
         serde: SerializerProtocol,
         found: Found,
+        patterns: Patterns,
         *,
         known: Mapping[str, Tip] | None = None,
-        remember: Callable[[str, Tip], None] | None = None,
+        remember: Callable[[str, Tip | None], None] | None = None,
     ) -> None:
         self._serde = serde
         self._known = known or {}
@@ -294,7 +300,7 @@ class Page:
         self._writes: dict[Key, list[Write]] = defaultdict(list)
         for write in found.writes:
             self._writes[write.key].append(write)
-        self._reader = Reader(serde, logs, shared=len(found.rows) > 1)
+        self._reader = Reader(serde, logs, patterns)
 
     def tuples(self) -> list[CheckpointTuple]:
         """A tuple for each row."""
@@ -315,9 +321,10 @@ class Page:
             ref = channels[channel]
             try:
                 shape, content, live = self._reader.read(ref)
-                tip = self._known.get(channel)
-                if self._remember and (tip is None or tip.ref != ref):
-                    self._remember(channel, self._reader.tip(ref, shape, content, live))
+                if self._remember:
+                    tip = self._known.get(channel)
+                    is_known = tip is not None and tip.ref == ref
+                    self._remember(channel, None if is_known else self._reader.tip(ref, shape, content, live))
             except Exception as error:
                 raise unreadable(key, channel, error) from error
             return put_together(shape, content)
@@ -360,7 +367,7 @@ class Listing:
     async def _direct(self) -> list[CheckpointTuple]:
         size = self.size if self.left is None else min(self.size, self.left)
         found = await self._find(size, heads=False)
-        tuples = Page(self.engine.serde, found).tuples()
+        tuples = Page(self.engine.serde, found, {}).tuples()
         return [found for found in tuples if matches(found.metadata, self.filter)] if self.filter else tuples
 
     async def _sifted(self) -> list[CheckpointTuple]:
@@ -373,7 +380,7 @@ class Listing:
         if not keys:
             return []
         found = await self.engine.backend.find(Query(keys=tuple(keys)))
-        return Page(serde, found).tuples()
+        return Page(serde, found, {}).tuples()
 
     async def _find(self, size: int, *, heads: bool) -> Found:
         found = await self.engine.backend.find(self.query._replace(after=self.after, limit=size, heads=heads))

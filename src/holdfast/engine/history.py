@@ -221,7 +221,7 @@ async def delta_history(
     else:
         msg = f"thread {thread!r} changed {_ATTEMPTS} times while a delta channel was being read; try again"
         raise StoreError(msg)
-    reader = Reader(engine.serde, traced.logs, shared=False)
+    reader = Reader(engine.serde, traced.logs)
     return {name: _decoded(engine.serde, reader, row.key, name, traced.histories[row.key.id, name]) for name in names}
 
 

@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from holdfast.engine.clone import CantClone, clone
+from holdfast.engine.clone import CantClone, clone, is_worth_it
 from holdfast.engine.digest import digest, digest_bytes, digests
 from holdfast.engine.records import Ref
 from holdfast.engine.seal import seal, unseal
@@ -284,20 +284,26 @@ def _count(shape: Shape, content: Any) -> int:
     return 1 if shape is Shape.WHOLE else len(content)
 
 
-class Reader:
-    """Reads values out of logs; several values of one page may need the same segments.
+Patterns = dict[str, tuple[tuple[Any, ...], ...] | None]
+"""Decoded segments by log, to be copied; None for a log whose values are better decoded again."""
 
-    Every value that it returns is new, down to its last list. With `shared`, what was decoded is kept
-    as a pattern to be copied, because other rows of the page will ask for it again.
+
+class Reader:
+    """Reads values out of logs.
+
+    Every value that it returns is new, down to its last list. What it decodes, it keeps in `patterns` if
+    there are any, to be copied the next time: for messages that is several times faster. A segment
+    never changes and a log's name never comes again, so a pattern is right for ever.
     """
 
-    __slots__ = ("_logs", "_patterns", "_serde", "_shared")
+    __slots__ = ("_logs", "_patterns", "_serde")
 
-    def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]], *, shared: bool) -> None:
+    def __init__(
+        self, serde: SerializerProtocol, logs: dict[str, list[bytes]], patterns: Patterns | None = None
+    ) -> None:
         self._serde = serde
         self._logs = logs
-        self._shared = shared
-        self._patterns: dict[str, list[tuple[Any, ...]] | None] = {}
+        self._patterns = patterns
 
     def read(self, ref: Ref) -> tuple[Shape, Any, float]:
         """The value that stands somewhere: its shape, its content, and its size if written anew."""
@@ -305,14 +311,21 @@ class Reader:
         if len(self._logs.get(log, ())) <= seq:
             msg = f"segment {len(self._logs.get(log, ()))} of log {log} is missing"
             raise LookupError(msg)
-        if self._shared and (pattern := self._patterns.setdefault(log, [])) is not None:
-            pattern += [self._decode(log, number) for number in range(len(pattern), seq + 1)]
-            shape, content, live = self._replay(log, pattern, seq)
+        kept = None if self._patterns is None else self._patterns.get(log, ())
+        if self._patterns is None or kept is None:
+            return self._replay(log, [self._decode(log, number) for number in range(seq + 1)], seq)
+        pattern = (*kept, *(self._decode(log, number) for number in range(len(kept), seq + 1)))
+        shape, content, live = self._replay(log, pattern, seq)
+        if is_worth_it(content):
             try:
-                return shape, clone(content), live
+                content = clone(content)
             except CantClone:
-                self._patterns[log] = None
-        return self._replay(log, [self._decode(log, number) for number in range(seq + 1)], seq)
+                pass
+            else:
+                self._patterns[log] = pattern
+                return shape, content, live
+        self._patterns[log] = None
+        return (shape, content, live) if not kept else self.read(ref)
 
     def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
@@ -334,7 +347,7 @@ class Reader:
             return going, unseal(self._serde, data, middle) if len(data) > middle else {}
         return Shape(data[0]), unseal(self._serde, data, 1)
 
-    def _replay(self, log: str, changes: list[tuple[Any, ...]], seq: int) -> tuple[Shape, Any, float]:
+    def _replay(self, log: str, changes: Sequence[tuple[Any, ...]], seq: int) -> tuple[Shape, Any, float]:
         shape, content = changes[0]
         live = float(len(self._logs[log][0]))
         if not seq:

@@ -21,12 +21,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from holdfast.backends import Store
-from holdfast.backends.sql.family import Program, Put, SqlBackend, What
+from holdfast.backends.sql.family import Check, Program, Put, SqlBackend, What
 from holdfast.backends.sql.statements import Rows
 from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
 from holdfast.fork import watch
@@ -394,22 +395,32 @@ def _together(programs: Sequence[Program]) -> Sequence[Program]:
 
 
 def _run(connection: sqlite3.Connection, program: Program) -> None:
-    for checks in _in_lots(program.checks):
-        sql = "SELECT " + ", ".join(check.sql for check in checks)
-        found = _read(connection, sql, [param for check in checks for param in check.params])[0]
-        for check, answer in zip(checks, found, strict=True):
-            if answer != check.expect:
-                raise Conflict(check.what)
-    for into, rows, otherwise in sorted(program.puts, key=lambda put: put.into.turn):
+    for question, checks in groupby(sorted(program.checks, key=_question), key=_question):
+        for lot in _in_lots(list(checks)):
+            _ask(connection, question, lot)
+    for put in sorted(program.puts, key=lambda put: put.into.turn):
         try:
-            for lot in _in_lots(rows):
-                connection.execute(into.sql(len(lot)), [param for row in lot for param in row])
+            for rows in _in_lots(put.rows):
+                connection.execute(put.into.sql(len(rows)), [param for row in rows for param in row])
         except sqlite3.IntegrityError:
-            if otherwise is None:
+            if put.otherwise is None:
                 raise
-            raise Conflict(otherwise) from None
-    for sql, rows in program.rest:
-        connection.executemany(sql, rows)
+            raise Conflict(put.otherwise) from None
+    for statement in program.rest:
+        connection.executemany(statement.sql, statement.rows)
+
+
+def _ask(connection: sqlite3.Connection, question: str, checks: Sequence[Check]) -> None:
+    """One question of many things at once."""
+    sql = "SELECT " + ", ".join([question] * len(checks))
+    answers = _read(connection, sql, [param for check in checks for param in check.params])[0]
+    for check, answer in zip(checks, answers, strict=True):
+        if answer != check.expect:
+            raise Conflict(check.what)
+
+
+def _question(check: Check) -> str:
+    return check.sql
 
 
 def _in_lots(things: Sequence[T]) -> Iterator[Sequence[T]]:
