@@ -18,8 +18,8 @@ from holdfast.engine.logs import (
     block_of,
     put_together,
     same_marks,
+    take,
     take_apart,
-    take_marks,
 )
 from holdfast.engine.seal import seal
 
@@ -38,17 +38,16 @@ class Log:
     def put(self, value: Any) -> Any:
         """Store the next version; where it stands."""
         shape, content = take_apart(value)
-        block, tip = block_of(shape, content), self.tip
-        marks = take_marks(self.serde, shape, content, block)
-        if tip and tip.shape is shape and tip.block == block:
-            if same_marks(marks, tip.marks):
+        taken, tip = take(self.serde, shape, content), self.tip
+        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+            if same_marks(taken.marks, tip.marks):
                 return tip.ref
-            if delta := advance(self.serde, tip, content, marks):
+            if delta := advance(self.serde, tip, content, taken):
                 self.logs[tip.ref.log].append(delta.data)
                 self.tip = delta.tip
                 return self.tip.ref
         sealed = seal(self.serde, content)
-        delta = begin(f"log {len(self.logs)}", shape, content, marks, sealed)
+        delta = begin(f"log {len(self.logs)}", shape, content, taken, sealed)
         self.logs[delta.tip.ref.log] = [delta.data]
         self.tip = delta.tip
         return self.tip.ref

@@ -29,20 +29,16 @@ from holdfast.engine.logs import (
     INLINE_LIMIT,
     INLINE_SHAPES,
     Delta,
-    Marks,
     Patterns,
     Reader,
-    Shape,
     Tip,
     advance,
     begin,
     block_of,
-    mark_whole,
     put_together,
     same_marks,
+    take,
     take_apart,
-    take_marks,
-    with_whole,
 )
 from holdfast.engine.metadata import check_filter, labels, matches, merge, steps_since_snapshot, where
 from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
@@ -242,24 +238,18 @@ class Draft:
     def _place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
-        block = block_of(shape, content)
-        marks: Marks
-        sealed = None
-        if shape is Shape.WHOLE:
-            marks, sealed = mark_whole(self.serde, content)
-        else:
-            marks = take_marks(self.serde, shape, content, block)
-        if tip and tip.shape is shape and tip.block == block:
-            if same_marks(marks, tip.marks):
-                return self._keep(channel, with_whole(self.serde, tip, content))
-            delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, marks)
+        taken = take(self.serde, shape, content)
+        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+            if same_marks(taken.marks, tip.marks):
+                return self._keep(channel, tip if taken.whole is None else tip._replace(whole=taken.whole))
+            delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, taken)
             if delta:
                 self._keep(channel, tip)
                 return self._append(channel, delta)
-        sealed = sealed or seal(self.serde, content)
+        sealed = taken.sealed or seal(self.serde, content)
         if len(sealed) <= INLINE_LIMIT and shape in INLINE_SHAPES:
             return sealed
-        return self._append(channel, begin(new_log(), shape, content, marks, sealed))
+        return self._append(channel, begin(new_log(), shape, content, taken, sealed))
 
     def _keep(self, channel: str, tip: Tip) -> Ref:
         self.leans[tip.ref.log] = tip.ref.seq

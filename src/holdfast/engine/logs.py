@@ -81,7 +81,7 @@ class Tip(NamedTuple):
     live: float
     """Bytes, about, that the value would take if it were written anew."""
     whole: bytes | None = None
-    """A digest of all of it, once it was found unchanged: plain data is checked faster in one piece."""
+    """A digest of all of it, for plain data, which is checked far faster in one piece."""
 
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
@@ -94,6 +94,15 @@ class Tip(NamedTuple):
             or self.stored > _WASTE * self.live + _SLACK
             or (self.ref.seq >= _FEW and self.stored - self.base > _GROWTH * self.base)
         )
+
+
+class Taken(NamedTuple):
+    """The digests of a value: of its elements, and for plain data of all of it."""
+
+    marks: Marks
+    whole: bytes | None
+    sealed: bytes | None = None
+    """The value serialized, if it had to be for its digest."""
 
 
 class Delta(NamedTuple):
@@ -128,12 +137,12 @@ def put_together(shape: Shape, content: Any) -> Any:
     return _DeltaSnapshot(content) if shape in (Shape.SNAPSHOT_LIST, Shape.SNAPSHOT_DICT) else content
 
 
-def begin(log: str, shape: Shape, content: Any, marks: Marks, sealed: bytes) -> Delta:
+def begin(log: str, shape: Shape, content: Any, taken: Taken, sealed: bytes) -> Delta:
     """The first segment of a log: the whole value."""
     data = whole(shape, sealed)
     size = len(data)
-    tip = Tip(Ref(log, 0), shape, block_of(shape, content), _count(shape, content), marks, size, size, size)
-    return Delta(data, tip)
+    length, block = _count(shape, content), block_of(shape, content)
+    return Delta(data, Tip(Ref(log, 0), shape, block, length, taken.marks, size, size, size, taken.whole))
 
 
 def whole(shape: Shape, sealed: bytes) -> bytes:
@@ -141,8 +150,9 @@ def whole(shape: Shape, sealed: bytes) -> bytes:
     return b"".join((shape.to_bytes(1), sealed))
 
 
-def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> Delta | None:
+def advance(serde: SerializerProtocol, tip: Tip, content: Any, taken: Taken) -> Delta | None:
     """The segment that leads from a tip to a changed value; None if a new log is the better way."""
+    marks = taken.marks
     if tip.shape in _LISTS:
         change = _splice(serde, tip, content, marks)  # type: ignore[arg-type]
     elif tip.shape in _DICTS:
@@ -155,7 +165,8 @@ def advance(serde: SerializerProtocol, tip: Tip, content: Any, marks: Marks) -> 
     size = len(data)
     live = tip.live * (1 - gone / tip.length if tip.length else 0) + size
     ref = Ref(tip.ref.log, tip.ref.seq + 1)
-    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, tip.stored + size, live))
+    stored = tip.stored + size
+    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, taken.whole))
 
 
 def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
@@ -224,53 +235,49 @@ def block_of(shape: Shape, content: Any) -> int:
     return _BLOCK if tiny else 1
 
 
-def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int) -> Marks:
-    """Digest a value, element by element.
+def take(serde: SerializerProtocol, shape: Shape, content: Any) -> Taken:
+    """Digest a value.
 
     Always before the value is serialized: a node may be changing it this very moment. A change in
     between is then in what is stored, and the next checkpoint stores it again; the other way round it
-    would be in the marks alone, and never stored.
+    would be in the digests alone, and never stored. For the same reason `whole` is taken twice.
     """
+    if shape is Shape.WHOLE:
+        return _take_whole(serde, content)
+    whole = digest(content) if _is_plain(shape, content) else None
+    marks = take_marks(serde, shape, content, block_of(shape, content))
+    return Taken(marks, whole if whole is not None and whole == digest(content) else None)
+
+
+def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int) -> Marks:
+    """Digest a value, element by element."""
     if shape in _LISTS:
         elements = content if block == 1 else [content[i : i + block] for i in range(0, len(content), block)]
         return [mark or _slow(serde, element) for mark, element in zip(digests(elements), elements, strict=True)]
     if shape in _DICTS:
         return {key: digest(item) or _slow(serde, item) for key, item in content.items()}
-    return mark_whole(serde, content)[0]
+    return _take_whole(serde, content).marks
 
 
-def mark_whole(serde: SerializerProtocol, content: Any) -> tuple[bytes, bytes | None]:
-    """The mark of a value that is stored as one piece, and that piece, if it had to be made for it."""
+def _take_whole(serde: SerializerProtocol, content: Any) -> Taken:
     if mark := digest(content):
-        return mark, None
+        return Taken(mark, mark)
     if isinstance(serde, EncryptedSerializer):
-        return _slow(serde, content), None
+        return Taken(_slow(serde, content), None)
     sealed = seal(serde, content)
-    return digest_bytes(sealed), sealed
+    return Taken(digest_bytes(sealed), None, sealed)
+
+
+def _is_plain(shape: Shape, content: Any) -> bool:
+    """Whether a list or dict seems to be of plain data: for objects, one digest is no faster than many."""
+    if shape not in (Shape.LIST, Shape.DICT):
+        return False
+    return type(next(iter(content.values() if shape is Shape.DICT else content), None)) in _PLAIN
 
 
 def same_marks(one: Marks, other: Marks) -> bool:
     """Whether two values are the same, for a dict down to the order of its keys."""
     return one == other and (not isinstance(one, dict) or list(one) == list(other))
-
-
-def with_whole(serde: SerializerProtocol, tip: Tip, content: Any) -> Tip:
-    """A tip whose value was found unchanged, so that next time it can be checked in one piece.
-
-    Only for plain data, which a single digest covers at the speed of C; for objects it is no faster.
-    The marks are taken once more, for the digest must be of what they were of.
-    """
-    if tip.shape is Shape.WHOLE:
-        first = content
-    elif tip.shape in (Shape.LIST, Shape.DICT):
-        first = next(iter(content.values()) if tip.shape is Shape.DICT else iter(content), None)
-    else:
-        return tip
-    if type(first) not in _PLAIN:
-        return tip
-    whole = digest(content)
-    still = same_marks(take_marks(serde, tip.shape, content, tip.block), tip.marks)
-    return tip._replace(whole=whole) if still and whole == digest(content) else tip
 
 
 def _slow(serde: SerializerProtocol, value: Any) -> bytes:
