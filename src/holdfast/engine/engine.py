@@ -78,10 +78,10 @@ class Engine:
         place.patterns = {log: pattern for log, pattern in place.patterns.items() if log in needed}
         before = place.tips
 
-        def remember(channel: str, tip: Tip | None) -> None:
-            if tip and place.tips.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
+        def remember(channel: str, tip: Tip) -> None:
+            if place.tips.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
                 place.tips = {**place.tips, channel: tip}
-            self.known.keep(thread, ns, place)
+                self.known.keep(thread, ns, place)
 
         tuple_ = Page(self.serde, found, place.patterns, known=before, remember=remember).tuples()[0]
         place.reach = {id_: steps_since_snapshot(tuple_.metadata)}
@@ -277,7 +277,7 @@ class Page:
         patterns: Patterns,
         *,
         known: Mapping[str, Tip] | None = None,
-        remember: Callable[[str, Tip | None], None] | None = None,
+        remember: Callable[[str, Tip], None] | None = None,
     ) -> None:
         self._serde = serde
         self._known = known or {}
@@ -311,10 +311,9 @@ class Page:
             ref = channels[channel]
             try:
                 shape, content, live = self._reader.read(ref)
-                if self._remember:
-                    tip = self._known.get(channel)
-                    is_known = tip is not None and tip.ref == ref
-                    self._remember(channel, None if is_known else self._reader.tip(ref, shape, content, live))
+                tip = self._known.get(channel)
+                if self._remember and (tip is None or tip.ref != ref):
+                    self._remember(channel, self._reader.tip(ref, shape, content, live))
             except Exception as error:
                 raise unreadable(key, channel, error) from error
             return put_together(shape, content)
