@@ -98,20 +98,18 @@ class Engine:
         parent = id_of(config)
         place = self.known.place(self.serde, key.thread, key.ns)
         merged = merge(config, metadata)
-        draft = Draft(self.serde, key, self.backend.limits.segments, place.tips)
-        change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
-        try:
-            await self.backend.apply(change)
-        except Conflict as conflict:
-            if conflict.what == "parent":
-                raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
-            # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
-            draft = Draft(self.serde, key, self.backend.limits.segments, {})
+        # If another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
+        for tips in (place.tips, {}):
+            draft = Draft(self.serde, key, self.backend.limits.segments, tips)
             change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
             try:
                 await self.backend.apply(change)
-            except Conflict:
-                raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
+                break
+            except Conflict as conflict:
+                if conflict.what == "parent":
+                    raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
+        else:
+            raise await self._gone(key, f"checkpoint {key.id!r} was", parent)
         place.tips = draft.tips
         place.ids.append(key.id)
         self.known.keep(key.thread, key.ns, place)

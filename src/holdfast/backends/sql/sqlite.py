@@ -18,18 +18,17 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from holdfast.backends import Store
-from holdfast.backends.sql.family import Check, Program, Put, SqlBackend, What
-from holdfast.backends.sql.statements import Rows
-from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
+from holdfast.backends.sql.family import Program, SqlBackend
+from holdfast.backends.sql.sqlite_programs import read_rows, run_program, together
+from holdfast.errors import BadURL, Closed, SchemaTooNew, StoreError
 from holdfast.fork import watch
 from holdfast.run import run
 from holdfast.url import URL
@@ -37,7 +36,6 @@ from holdfast.url import URL
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 _MOST_AT_ONCE = 256
 _READERS = 4
-_LOT = 64
 _POLL = 0.001
 _LONGEST = 86_400
 _OLDEST = (3, 35, 0)
@@ -125,10 +123,10 @@ class BlockingWire:
         try:
             if self._is_single:
                 with self._turn:
-                    return _read(self._writing(), sql, params)
+                    return read_rows(self._writing(), sql, params)
             connection = self._borrow()
             try:
-                return _read(connection, sql, params)
+                return read_rows(connection, sql, params)
             finally:
                 self._give_back(connection)
         except sqlite3.Error as error:
@@ -172,8 +170,8 @@ class BlockingWire:
         try:
             connection = self._begin()
             try:
-                for program in _together([job.program for job in jobs]):
-                    _run(connection, program)
+                for program in together([job.program for job in jobs]):
+                    run_program(connection, program)
                 connection.execute("COMMIT")
                 for job in jobs:
                     job.stored = True
@@ -371,67 +369,6 @@ class AsyncioWire:
             raise Closed(msg) from error
 
 
-def _read(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
-    cursor = connection.cursor()
-    cursor.row_factory = None  # a connection that was handed in may have one
-    return cursor.execute(sql, params).fetchall()
-
-
-def _together(programs: Sequence[Program]) -> Sequence[Program]:
-    """The same work in fewer statements.
-
-    Each one costs a hand-over of Python's lock, which the thread of a busy loop is slow to give. A check
-    that another of these programs would have made true, or a number that two of them take, fails; then
-    each of them is run alone.
-    """
-    if len(programs) == 1 or any(program.rest for program in programs):
-        return programs
-    rows: dict[tuple[Rows, What | None], list[Sequence[Any]]] = defaultdict(list)
-    for program in programs:
-        for into, put, otherwise in program.puts:
-            rows[into, otherwise] += put
-    puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
-    return [Program([check for program in programs for check in program.checks], puts)]
-
-
-def _run(connection: sqlite3.Connection, program: Program) -> None:
-    for question, checks in groupby(sorted(program.checks, key=_question), key=_question):
-        for lot in _in_lots(list(checks)):
-            _ask(connection, question, lot)
-    for put in sorted(program.puts, key=lambda put: put.into.turn):
-        try:
-            for rows in _in_lots(put.rows):
-                connection.execute(put.into.sql(len(rows)), [param for row in rows for param in row])
-        except sqlite3.IntegrityError:
-            if put.otherwise is None:
-                raise
-            raise Conflict(put.otherwise) from None
-    for statement in program.rest:
-        connection.executemany(statement.sql, statement.rows)
-
-
-def _ask(connection: sqlite3.Connection, question: str, checks: Sequence[Check]) -> None:
-    """One question of many things at once."""
-    sql = "SELECT " + ", ".join([question] * len(checks))
-    answers = _read(connection, sql, [param for check in checks for param in check.params])[0]
-    for check, answer in zip(checks, answers, strict=True):
-        if answer != check.expect:
-            raise Conflict(check.what)
-
-
-def _question(check: Check) -> str:
-    return check.sql
-
-
-def _in_lots(things: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Cut into lots of 64, 32, 16 and so on, so that there are few different statements to prepare."""
-    start = 0
-    while start < len(things):
-        size = min(_LOT, 1 << (len(things) - start).bit_length() - 1)
-        yield things[start : start + size]
-        start += size
-
-
 def _finish(jobs: Sequence[Job]) -> None:
     """Tell those who wait: threads look at `done` themselves, loops are called, each one once."""
     waiting: dict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
@@ -457,9 +394,9 @@ def _resolve(jobs: Sequence[Job]) -> None:
 
 def _version(connection: sqlite3.Connection) -> int:
     table = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
-    if _read(connection, table, ()) == [(0,)]:
+    if read_rows(connection, table, ()) == [(0,)]:
         return 0
-    return int(_read(connection, "SELECT max(version) FROM holdfast_schema", ())[0][0])
+    return int(read_rows(connection, "SELECT max(version) FROM holdfast_schema", ())[0][0])
 
 
 def open_sqlite(url: URL) -> Store:

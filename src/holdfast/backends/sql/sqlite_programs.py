@@ -1,0 +1,78 @@
+"""Running the SQL family's programs on a SQLite connection, in as few statements as there can be."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from holdfast.backends.sql.family import Check, Program, Put, What
+from holdfast.backends.sql.statements import Rows
+from holdfast.errors import Conflict
+
+_LOT = 64
+
+T = TypeVar("T")
+
+
+def read_rows(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """What a statement returns, as plain tuples."""
+    cursor = connection.cursor()
+    cursor.row_factory = None  # a connection that was handed in may have one
+    return cursor.execute(sql, params).fetchall()
+
+
+def together(programs: Sequence[Program]) -> Sequence[Program]:
+    """The same work in fewer statements.
+
+    Each one costs a hand-over of Python's lock, which the thread of a busy loop is slow to give. A check
+    that another of these programs would have made true, or a number that two of them take, fails; then
+    each of them is run alone.
+    """
+    if len(programs) == 1 or any(program.rest for program in programs):
+        return programs
+    rows: dict[tuple[Rows, What | None], list[Sequence[Any]]] = defaultdict(list)
+    for program in programs:
+        for into, put, otherwise in program.puts:
+            rows[into, otherwise] += put
+    puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
+    return [Program([check for program in programs for check in program.checks], puts)]
+
+
+def run_program(connection: sqlite3.Connection, program: Program) -> None:
+    """Run a program inside the transaction that is open; a check that does not hold is a `Conflict`."""
+    for question, checks in groupby(sorted(program.checks, key=_question), key=_question):
+        for lot in _in_lots(list(checks)):
+            _ask(connection, question, lot)
+    for put in sorted(program.puts, key=lambda put: put.into.turn):
+        try:
+            for rows in _in_lots(put.rows):
+                connection.execute(put.into.sql(len(rows)), [param for row in rows for param in row])
+        except sqlite3.IntegrityError:
+            if put.otherwise is None:
+                raise
+            raise Conflict(put.otherwise) from None
+    for statement in program.rest:
+        connection.executemany(statement.sql, statement.rows)
+
+
+def _ask(connection: sqlite3.Connection, question: str, checks: Sequence[Check]) -> None:
+    """One question of many things at once."""
+    sql = "SELECT " + ", ".join([question] * len(checks))
+    answers = read_rows(connection, sql, [param for check in checks for param in check.params])[0]
+    for check, answer in zip(checks, answers, strict=True):
+        if answer != check.expect:
+            raise Conflict(check.what)
+
+
+def _question(check: Check) -> str:
+    return check.sql
+
+
+def _in_lots(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut into lots of 64, 32, 16 and so on, so that there are few different statements to prepare."""
+    start = 0
+    while start < len(things):
+        size = min(_LOT, 1 << (len(things) - start).bit_length() - 1)
+        yield things[start : start + size]
+        start += size
