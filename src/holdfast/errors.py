@@ -49,6 +49,34 @@ class Unreadable(HoldfastError):
     """A stored value can't be decoded; its bytes are left as they are."""
 
 
+class UnknownType(Unreadable):
+    """Stored data names a type that nothing here answers to."""
+
+
+class NewerVersion(Unreadable):
+    """Stored data was written by newer code, after a migration that this code doesn't have."""
+
+
+class MigrationFailed(Unreadable):
+    """A migration raised an error, or returned something that is no data."""
+
+
+class Tampered(Unreadable):
+    """An encrypted value isn't the one that was stored here, or isn't encrypted at all."""
+
+
+class MissingKey(Unreadable):
+    """A value is encrypted with a key that was not handed in."""
+
+
+class Unserializable(HoldfastError, TypeError):
+    """A value is of a type that can't be stored."""
+
+
+class BadRegistry(HoldfastError, ValueError):
+    """Classes or migrations can't be registered as they are."""
+
+
 class Conflict(HoldfastError):
     """What a change leaned on no longer holds. Backends raise it, the engine answers it."""
 

@@ -1,6 +1,7 @@
 """The face that LangGraph sees: one checkpointer, for sync and async callers, on any store."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import copy
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from holdfast.engine.known import Known
 from holdfast.engine.records import ThreadInfo
 from holdfast.errors import Closed
 from holdfast.run import run
+from holdfast.serde.serializer import CheckpointSerializer
 from holdfast.url import open_store
 
 _PAGE = 1000
@@ -36,7 +38,8 @@ class Saver(BaseCheckpointSaver[Any]):
         with Saver("sqlite:///agent.db") as saver:
             graph = builder.compile(checkpointer=saver)
 
-    `namespace` keeps applications apart that share a store; it can be in the URL too.
+    `namespace` keeps applications apart that share a store; it can be in the URL too. `serde` is any
+    LangGraph serializer; without one, values are stored by a `CheckpointSerializer`.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Saver(BaseCheckpointSaver[Any]):
         namespace: str | None = None,
         serde: SerializerProtocol | None = None,
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=CheckpointSerializer() if serde is None else serde)
         self._store = open_store(source, namespace=namespace)
         self._known = Known()
         # Shared with the clones that with_allowlist makes: they are one saver to the outside.
@@ -231,6 +234,15 @@ class Saver(BaseCheckpointSaver[Any]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace; `"delete"` or `"delete_all"` keeps nothing."""
         await retention.prune(await self._asyncio(), thread_ids, strategy)
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
+        """This saver, with classes that LangGraph found in a graph's schemas taken as registered."""
+        allow = getattr(self.serde, "with_allowlist", None)
+        if allow is None:
+            return super().with_allowlist(extra_allowlist)
+        clone = copy.copy(self)
+        clone.serde = allow(extra_allowlist)
+        return self if clone.serde is self.serde else clone
 
     def get_next_version(self, current: Any, channel: None = None) -> Any:  # noqa: ARG002 - LangGraph's
         """Whole numbers; threads that began with another saver's text versions go on with those."""

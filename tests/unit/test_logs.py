@@ -12,6 +12,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.logs import (
     Reader,
+    Sealer,
     Shape,
     advance,
     begin,
@@ -21,8 +22,10 @@ from holdfast.engine.logs import (
     take,
     take_apart,
 )
-from holdfast.engine.seal import seal
+from holdfast.engine.records import Key
+from holdfast.engine.seal import in_row, seal
 
+KEY = Key("t", "", "1")
 PLAIN = JsonPlusSerializer()
 ENCRYPTED = EncryptedSerializer.from_pycryptodome_aes(key=b"a key of sixteen")
 
@@ -42,18 +45,18 @@ class Log:
         if tip and tip.shape is shape and tip.block == block_of(shape, content):
             if same_marks(taken.marks, tip.marks):
                 return tip.ref
-            if delta := advance(self.serde, tip, content, taken):
+            if delta := advance(Sealer(self.serde, KEY, "c"), tip, content, taken):
                 self.logs[tip.ref.log].append(delta.data)
                 self.tip = delta.tip
                 return self.tip.ref
-        sealed = seal(self.serde, content)
+        sealed = seal(self.serde, content, in_row(KEY, "c"))
         delta = begin(f"log {len(self.logs)}", shape, content, taken, sealed)
         self.logs[delta.tip.ref.log] = [delta.data]
         self.tip = delta.tip
         return self.tip.ref
 
     def get(self, where: Any, *, shared: Any = False) -> Any:
-        shape, content, _ = Reader(self.serde, self.logs, {} if shared else None).read(where)
+        shape, content, _ = Reader(self.serde, self.logs, {} if shared else None).read(where, KEY, "c")
         return put_together(shape, content)
 
     def sizes(self) -> Any:
@@ -117,7 +120,7 @@ def test_what_was_read_can_be_written_on(versions: Any) -> None:
     for version in versions:
         if log.tip:
             reader = Reader(PLAIN, log.logs)
-            log.tip = reader.tip(log.tip.ref, *reader.read(log.tip.ref))
+            log.tip = reader.tip(log.tip.ref, *reader.read(log.tip.ref, KEY, "c"))
         places.append(log.put(version))
     for where, version in zip(places, versions, strict=True):
         assert repr(log.get(where)) == repr(version)
@@ -210,11 +213,11 @@ def test_reading_shares_nothing() -> None:
     first = log.put([{"a": [1]}, "x" * 600])
     second = log.put([{"a": [1]}, "x" * 600, "more"])
     reader = Reader(PLAIN, log.logs, {})
-    one, two, again = (reader.read(where)[1] for where in (first, second, first))
+    one, two, again = (reader.read(where, KEY, "c")[1] for where in (first, second, first))
     one[0]["a"].append("changed")
     two[0]["a"].append("changed too")
     assert again[0] == {"a": [1]}
-    assert reader.read(second)[1][0] == {"a": [1]}
+    assert reader.read(second, KEY, "c")[1][0] == {"a": [1]}
 
 
 def test_a_missing_segment_is_an_error() -> None:

@@ -52,6 +52,8 @@ class Backend(Protocol):
     async def apply(self, change: Change, /) -> None:
         """Make one change: atomic, durable when it returns, or `Conflict` and no change at all.
 
+        A rewrite whose old bytes are no longer there is no conflict: it alone is left out.
+
         Where a store can't be atomic, it goes in an order in which a crash leaves segments or
         writes that no row names, never a row that names a missing segment.
         """

@@ -14,6 +14,7 @@ from holdfast.engine.records import (
     Key,
     Limits,
     Query,
+    Rewrite,
     Row,
     Segment,
     ThreadInfo,
@@ -94,7 +95,8 @@ class MemoryBackend:
         with self._lock:
             thread = self._threads.get(change.thread, Thread())
             _check(thread, change)
-            self._threads[change.thread] = thread
+            if change.creates():
+                self._threads[change.thread] = thread
             _make(thread, change)
 
     async def drop(self, threads: Sequence[str], /) -> None:
@@ -157,6 +159,8 @@ def _make(thread: Thread, change: Change) -> None:
         thread.writes.pop(key, None)
     if change.trim is not None:
         _trim(thread, change.trim, change.sweep)
+    for rewrite in change.rewrites:
+        _rewrite(thread, rewrite)
     if change.alters_rows() or any(_is_late(thread, write.key) for write in change.writes):
         thread.revision += 1
 
@@ -174,6 +178,23 @@ def _trim(thread: Thread, keep: Mapping[str, int], sweep: str) -> None:
             thread.logs[log] = {seq: data if seq <= last else b"" for seq, data in segments.items() if seq <= last + 1}
     for key in [key for key in thread.writes if key not in thread.rows and key.id < sweep]:
         del thread.writes[key]
+
+
+def _rewrite(thread: Thread, rewrite: Rewrite) -> None:
+    """Other bytes in the place of the old ones, if those are still there."""
+    match rewrite:
+        case Rewrite(Row() as old, Row() as new):
+            row = thread.rows.get(old.key)
+            if row and (row.meta, row.body) == (old.meta, old.body):
+                thread.rows[old.key] = row._replace(meta=new.meta, body=new.body, labels=new.labels)
+        case Rewrite(Segment() as old, Segment() as new):
+            if thread.logs.get(old.log, {}).get(old.seq) == old.data:
+                thread.logs[old.log][old.seq] = new.data
+        case Rewrite(Write() as old, Write() as new):
+            place = (old.task, old.idx)
+            write = thread.writes.get(old.key, {}).get(place)
+            if write and write.value == old.value:
+                thread.writes[old.key][place] = write._replace(value=new.value)
 
 
 def _matches(row: Row, query: Query) -> bool:

@@ -31,6 +31,7 @@ from holdfast.engine.logs import (
     Delta,
     Patterns,
     Reader,
+    Sealer,
     Tip,
     advance,
     begin,
@@ -42,10 +43,11 @@ from holdfast.engine.logs import (
 )
 from holdfast.engine.metadata import check_filter, labels, matches, merge, steps_since_snapshot, where
 from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
-from holdfast.engine.seal import seal, unseal
+from holdfast.engine.seal import in_metadata, in_row, in_segment, in_skeleton, in_write, moved, seal, unseal
 from holdfast.engine.unique import unique
 from holdfast.engine.values import WAITING, Values
 from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted, Unreadable
+from holdfast.serde.context import CheckpointContext
 
 _PAGE = 64
 _LARGEST_PAGE = 1024
@@ -124,13 +126,8 @@ class Engine:
         key = Key(thread_of(config), namespace_of(config), id_)
         task, path = text(task, "task_id"), text(path, "task_path")
         records = tuple(
-            Write(
-                key,
-                task,
-                WRITES_IDX_MAP.get(channel, position),
-                text(channel, "channel"),
-                path,
-                sealed_for(self.serde, value, key, channel),
+            self._write(
+                Write(key, task, WRITES_IDX_MAP.get(channel, position), text(channel, "channel"), path, b""), value
             )
             for position, (channel, value) in enumerate(writes)
         )
@@ -157,6 +154,9 @@ class Engine:
             ns = None if configurable(config).get("checkpoint_ns") is None else namespace_of(config)
         query = Query(thread, ns, id_, before=before_of(before), where=where(filter))
         return Listing(self, query, filter, limit_of(limit))
+
+    def _write(self, write: Write, value: Any) -> Write:
+        return write._replace(value=sealed_for(self.serde, value, in_write(write), write.channel))
 
     async def _gone(self, key: Key, what: str, leaned_on: str | None) -> ThreadDeleted:
         """The error for something whose checkpoint was seen stored and is there no more."""
@@ -216,13 +216,14 @@ class Draft:
         for channel in checkpoint["channel_versions"]:
             if channel not in refs:
                 refs[text(channel, "channel")] = None
-        skeleton = sealed_for(self.serde, {**checkpoint, "channel_values": plain}, self.key, "checkpoint")
+        skeleton = {**checkpoint, "channel_values": plain}
+        sealed = sealed_for(self.serde, skeleton, in_skeleton(self.serde, self.key, parent, refs), "checkpoint")
         row = Row(
             key=self.key,
             parent=parent,
             refs=refs,
-            meta=sealed_for(self.serde, metadata, self.key, "metadata"),
-            body=ormsgpack.packb([skeleton, inline]),
+            meta=sealed_for(self.serde, metadata, in_metadata(self.key), "metadata"),
+            body=ormsgpack.packb([sealed, inline]),
             labels=labels(metadata),
         )
         return Change(
@@ -240,14 +241,18 @@ class Draft:
         if tip and tip.shape is shape and tip.block == block_of(shape, content):
             if same_marks(taken.marks, tip.marks):
                 return self._keep(channel, tip if taken.whole is None else tip._replace(whole=taken.whole))
-            delta = None if tip.is_full(self.most_segments) else advance(self.serde, tip, content, taken)
+            sealer = Sealer(self.serde, self.key, channel)
+            delta = None if tip.is_full(self.most_segments) else advance(sealer, tip, content, taken)
             if delta:
                 self._keep(channel, tip)
                 return self._append(channel, delta)
-        sealed = taken.sealed or seal(self.serde, content)
+        here = in_row(self.key, channel)
+        sealed = seal(self.serde, content, here)
         if len(sealed) <= INLINE_LIMIT and shape in INLINE_SHAPES:
             return sealed
-        return self._append(channel, begin(new_log(), shape, content, taken, sealed))
+        log = new_log()
+        sealed = moved(self.serde, sealed, here, in_segment(self.key, channel, Ref(log, 0), shape.to_bytes(1)))
+        return self._append(channel, begin(log, shape, content, taken, sealed))
 
     def _keep(self, channel: str, tip: Tip) -> Ref:
         self.leans[tip.ref.log] = tip.ref.seq
@@ -297,7 +302,11 @@ class Page:
     def _tuple(self, row: Row) -> CheckpointTuple:
         key = row.key
         skeleton_data, inline = ormsgpack.unpackb(row.body)
-        checkpoint = opened(self._serde, skeleton_data, key, "checkpoint")
+        metadata = opened(self._serde, row.meta, in_metadata(key), "metadata")
+        graph = graph_of(metadata)
+        checkpoint = opened(
+            self._serde, skeleton_data, in_skeleton(self._serde, key, row.parent, row.refs), "checkpoint"
+        )
         plain = checkpoint["channel_values"]
         channels = {channel: ref for channel, ref in row.refs.items() if ref}
         waiting = channels.keys() - plain.keys()
@@ -305,10 +314,10 @@ class Page:
 
         def decode(channel: str) -> Any:
             if channel in inline:
-                return opened(self._serde, inline[channel], key, channel)
+                return opened(self._serde, inline[channel], in_row(key, channel, graph), channel)
             ref = channels[channel]
             try:
-                shape, content, live = self._reader.read(ref)
+                shape, content, live = self._reader.read(ref, key, channel, graph)
                 tip = self._known.get(channel)
                 if self._remember and (tip is None or tip.ref != ref):
                     self._remember(channel, self._reader.tip(ref, shape, content, live))
@@ -320,9 +329,9 @@ class Page:
         return CheckpointTuple(
             config_for(key),
             checkpoint,
-            opened(self._serde, row.meta, key, "metadata"),
+            metadata,
             config_for(key._replace(id=row.parent)) if row.parent else None,
-            pending(self._serde, self._writes.get(key, ())),
+            pending(self._serde, self._writes.get(key, ()), graph),
         )
 
 
@@ -361,9 +370,7 @@ class Listing:
         """Look at metadata first, and fetch the rest only of what matches."""
         heads = await self._find(_LARGEST_PAGE, heads=True)
         serde = self.engine.serde
-        keys = [row.key for row in heads.rows if matches(opened(serde, row.meta, row.key, "metadata"), self.filter)][
-            : self.left
-        ]
+        keys = [row.key for row in heads.rows if matches(metadata_of(serde, row), self.filter)][: self.left]
         if not keys:
             return []
         found = await self.engine.backend.find(Query(keys=tuple(keys)))
@@ -383,35 +390,53 @@ def new_log() -> str:
     return urlsafe_b64encode(unique(96).to_bytes(12)).decode()
 
 
-def pending(serde: SerializerProtocol, writes: Iterable[Write]) -> list[tuple[str, str, Any]]:
+def pending(serde: SerializerProtocol, writes: Iterable[Write], graph: str | None) -> list[tuple[str, str, Any]]:
     """Writes as LangGraph takes them, in the order in which a live run would apply them."""
     ordered = sorted(writes, key=lambda write: writes_sort_key(write.path, write.task, write.idx))
-    return [(w.task, w.channel, opened(serde, w.value, w.key, f"pending write to {w.channel}")) for w in ordered]
+    return [
+        (w.task, w.channel, opened(serde, w.value, in_write(w, graph), f"pending write to {w.channel}"))
+        for w in ordered
+    ]
 
 
-def sealed_for(serde: SerializerProtocol, value: Any, key: Key, what: str) -> bytes:
+def metadata_of(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
+    """A row's metadata."""
+    metadata: dict[str, Any] = opened(serde, row.meta, in_metadata(row.key), "metadata")
+    return metadata
+
+
+def graph_of(metadata: Mapping[str, Any]) -> str | None:
+    """The graph that a checkpoint says it is of, as LangGraph's server and users who care have it say."""
+    graph = metadata.get("graph_id") if isinstance(metadata, Mapping) else None
+    return graph if isinstance(graph, str) else None
+
+
+def sealed_for(serde: SerializerProtocol, value: Any, context: CheckpointContext, what: str) -> bytes:
     """Seal a value; an error says which one it was."""
     try:
-        return seal(serde, value)
+        return seal(serde, value, context)
     except Exception as error:
-        error.add_note(f"while storing {what!r} of {name_of(key)}")
+        error.add_note(f"while storing {what!r} of {name_of(context)}")
         raise
 
 
-def opened(serde: SerializerProtocol, sealed: bytes, key: Key, what: str) -> Any:
+def opened(serde: SerializerProtocol, sealed: bytes, context: CheckpointContext, what: str) -> Any:
     """Open a sealed value; an error says which one it was."""
     try:
-        return unseal(serde, sealed)
+        return unseal(serde, sealed, context)
     except Exception as error:
-        raise unreadable(key, what, error) from error
+        raise unreadable(context, what, error) from error
 
 
-def unreadable(key: Key, what: str, error: Exception) -> Unreadable:
-    """The error for a value that can't be decoded."""
-    return Unreadable(f"can't read {what!r} of {name_of(key)}: {type(error).__name__}: {error}")
+def unreadable(place: Key | CheckpointContext, what: str, error: Exception) -> Unreadable:
+    """The error for a value that can't be decoded: of the same class, if it is one of ours."""
+    if isinstance(error, Unreadable):
+        return type(error)(f"can't read {what!r} of {name_of(place)}: {error}")
+    return Unreadable(f"can't read {what!r} of {name_of(place)}: {type(error).__name__}: {error}")
 
 
-def name_of(key: Key) -> str:
+def name_of(place: Key | CheckpointContext) -> str:
     """A checkpoint as an error names it."""
-    within = f" in namespace {key.ns!r}" if key.ns else ""
-    return f"checkpoint {key.id!r} on thread {key.thread!r}{within}"
+    thread, ns, id_ = place[:3]
+    within = f" in namespace {ns!r}" if ns else ""
+    return f"checkpoint {id_!r} on thread {thread!r}{within}"

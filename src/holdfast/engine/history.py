@@ -17,10 +17,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
 from holdfast.engine.config import id_of, namespace_of, text, thread_of
-from holdfast.engine.engine import Engine, opened, unreadable
+from holdfast.engine.engine import Engine, graph_of, metadata_of, opened, unreadable
 from holdfast.engine.logs import Reader, put_together
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
-from holdfast.engine.seal import seal
+from holdfast.engine.seal import binds, in_row, in_settled, in_skeleton, in_write, seal, unseal
 from holdfast.errors import StoreError
 
 _PAGE = 1024
@@ -29,10 +29,15 @@ _ATTEMPTS = 20
 
 @dataclass(slots=True)
 class History:
-    """What one channel's past comes to, still as bytes: where its seed is, and the writes since."""
+    """What one channel's past comes to, still as bytes: where its seed is, and the writes since.
 
-    seed: Ref | bytes | None = None
-    writes: list[tuple[str, bytes]] = field(default_factory=list)
+    A seed that sat in a row comes with the row's key.
+    """
+
+    seed: Ref | tuple[Key, bytes] | None = None
+    writes: list[Write] = field(default_factory=list)
+    lost: Ref | None = None
+    """Settled writes that should have been there; unless the thread has moved on since, they are lost."""
 
 
 class Lineage:
@@ -90,6 +95,7 @@ class Trail:
     ids: list[str] = field(default_factory=list)
     seed: Ref | None = None
     settled: Ref | None = None
+    settled_on: Key | None = None
     inline: Key | None = None
 
 
@@ -134,7 +140,7 @@ def _has_settled(row: Row, channel: str, trail: Trail) -> bool:
     """Whether all that lies before a row was settled on it."""
     trail.settled = row.settled.get(writes_name(channel))
     if trail.settled:
-        trail.seed = row.settled.get(seed_name(channel))
+        trail.seed, trail.settled_on = row.settled.get(seed_name(channel)), row.key
     return trail.settled is not None
 
 
@@ -145,6 +151,24 @@ class Traced:
     histories: dict[tuple[str, str], History] = field(default_factory=dict)
     logs: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     revisions: set[int] = field(default_factory=set)
+
+
+def pack_settled(serde: SerializerProtocol, writes: Iterable[Write], key: Key, channel: str, seed: Ref | None) -> bytes:
+    """Writes that are settled on a checkpoint, in one piece; each keeps the identity that its value is sealed for."""
+    packed = ormsgpack.packb([(w.key.id, w.task, w.idx, w.path, w.value) for w in writes])
+    return seal(serde, packed, in_settled(key, channel, seed)) if binds(serde) else packed
+
+
+def unpack_settled(serde: SerializerProtocol, data: bytes, key: Key, channel: str, seed: Ref | None) -> list[Write]:
+    """The writes that were settled on a checkpoint."""
+    try:
+        packed = unseal(serde, data, in_settled(key, channel, seed)) if binds(serde) else data
+        return [
+            Write(key._replace(id=id_), task, idx, channel, path, value)
+            for id_, task, idx, path, value in ormsgpack.unpackb(packed)
+        ]
+    except Exception as error:
+        raise unreadable(key, f"settled writes to {channel}", error) from error
 
 
 async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
@@ -167,10 +191,14 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
             writes[write.key.id, write.channel].append(write)
     for (id_, channel), trail in trails.items():
         history = traced.histories[id_, channel] = History(trail.seed)
-        if trail.settled and traced.logs[trail.settled.log]:
-            history.writes += ormsgpack.unpackb(traced.logs[trail.settled.log][0])
+        if trail.settled and trail.settled_on:
+            packed = traced.logs.get(trail.settled.log)
+            if packed:
+                history.writes += unpack_settled(engine.serde, packed[0], trail.settled_on, channel, trail.seed)
+            else:
+                history.lost = trail.settled
         for passed in reversed(trail.ids):
-            history.writes += [(write.task, write.value) for write in writes.get((passed, channel), ())]
+            history.writes += writes.get((passed, channel), ())
     await _read_inline(engine, thread, trails, traced)
     return traced
 
@@ -182,17 +210,24 @@ async def _read_inline(engine: Engine, thread: str, trails: Trails, traced: Trac
         return
     found = await engine.backend.find(Query(keys=tuple(dict.fromkeys(inline.values()))))
     traced.revisions.add(found.revisions.get(thread, 0))
-    bodies = {row.key: ormsgpack.unpackb(row.body) for row in found.rows}
+    bodies = {row.key: (ormsgpack.unpackb(row.body), row) for row in found.rows}
     for (id_, channel), key in inline.items():
         if key not in bodies:
             continue  # gone since: the revision says so, and whoever asked starts over
-        skeleton, values = bodies[key]
+        (skeleton, values), row = bodies[key]
         if channel in values:
             seed = values[channel]
         else:
-            plain = opened(engine.serde, skeleton, key, "checkpoint")["channel_values"]
-            seed = seal(engine.serde, plain[channel])
-        traced.histories[id_, channel].seed = seed
+            context = in_skeleton(engine.serde, key, row.parent, row.refs)
+            plain = opened(engine.serde, skeleton, context, "checkpoint")["channel_values"]
+            seed = seal(engine.serde, plain[channel], in_row(key, channel))
+        traced.histories[id_, channel].seed = key, seed
+
+
+def check_whole(key: Key, channel: str, history: History) -> None:
+    """Refuse a history of which a part is gone for no reason."""
+    if history.lost:
+        raise unreadable(key, channel, LookupError(f"segment {history.lost.seq} of log {history.lost.log} is missing"))
 
 
 async def delta_history(
@@ -221,25 +256,38 @@ async def delta_history(
     else:
         msg = f"thread {thread!r} changed {_ATTEMPTS} times while a delta channel was being read; try again"
         raise StoreError(msg)
-    reader = Reader(engine.serde, traced.logs)
-    return {name: _decoded(engine.serde, reader, row.key, name, traced.histories[row.key.id, name]) for name in names}
+    decoder = _Decoder(
+        engine.serde, Reader(engine.serde, traced.logs), row.key, graph_of(metadata_of(engine.serde, row))
+    )
+    return {name: decoder.decoded(name, traced.histories[row.key.id, name]) for name in names}
 
 
-def _decoded(
-    serde: SerializerProtocol, reader: Reader, key: Key, channel: str, history: History
-) -> DeltaChannelHistory:
-    writes = [(task, channel, opened(serde, value, key, f"write to {channel}")) for task, value in history.writes]
-    result: DeltaChannelHistory = {"writes": writes}
-    if history.seed is not None:
-        result["seed"] = _seed(serde, reader, key, channel, history.seed)
-    return result
+@dataclass(slots=True)
+class _Decoder:
+    """Decodes histories of one checkpoint's channels."""
 
+    serde: SerializerProtocol
+    reader: Reader
+    key: Key
+    graph: str | None
 
-def _seed(serde: SerializerProtocol, reader: Reader, key: Key, channel: str, seed: Ref | bytes) -> Any:
-    if isinstance(seed, bytes):
-        return opened(serde, seed, key, channel)
-    try:
-        shape, content, _ = reader.read(seed)
-    except Exception as error:
-        raise unreadable(key, channel, error) from error
-    return put_together(shape, content)
+    def decoded(self, channel: str, history: History) -> DeltaChannelHistory:
+        check_whole(self.key, channel, history)
+        writes = [
+            (write.task, channel, opened(self.serde, write.value, in_write(write, self.graph), f"write to {channel}"))
+            for write in history.writes
+        ]
+        result: DeltaChannelHistory = {"writes": writes}
+        if history.seed is not None:
+            result["seed"] = self._seed(channel, history.seed)
+        return result
+
+    def _seed(self, channel: str, seed: Ref | tuple[Key, bytes]) -> Any:
+        if not isinstance(seed, Ref):
+            key, sealed = seed
+            return opened(self.serde, sealed, in_row(key, channel, self.graph), channel)
+        try:
+            shape, content, _ = self.reader.read(seed, self.key, channel, self.graph)
+        except Exception as error:
+            raise unreadable(self.key, channel, error) from error
+        return put_together(shape, content)

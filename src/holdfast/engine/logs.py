@@ -21,19 +21,20 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.clone import CantClone, clone, is_worth_it
 from holdfast.engine.digest import digest, digest_bytes, digests
-from holdfast.engine.records import Ref
-from holdfast.engine.seal import seal, unseal
+from holdfast.engine.records import Key, Ref
+from holdfast.engine.seal import clear_bytes, in_segment, seal, unseal
 
 INLINE_LIMIT = 1024
 """Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
 
 _SPLICE = 16
 _UPDATE = 17
+GOING, COMING = b"-", b"+"
+"""What the two parts of an update are sealed for."""
 _SPLICE_HEAD = Struct(">BIIII")
 _UPDATE_HEAD = Struct(">BI")
 _SLACK = 4_096
@@ -101,8 +102,6 @@ class Taken(NamedTuple):
 
     marks: Marks
     whole: bytes | None
-    sealed: bytes | None = None
-    """The value serialized, if it had to be for its digest."""
 
 
 class Delta(NamedTuple):
@@ -150,13 +149,26 @@ def whole(shape: Shape, sealed: bytes) -> bytes:
     return b"".join((shape.to_bytes(1), sealed))
 
 
-def advance(serde: SerializerProtocol, tip: Tip, content: Any, taken: Taken) -> Delta | None:
+class Sealer(NamedTuple):
+    """Seals what goes into the segments of one channel's log."""
+
+    serde: SerializerProtocol
+    key: Key
+    channel: str
+
+    def __call__(self, value: Any, ref: Ref, head: bytes) -> bytes:
+        """Seal a part of a segment."""
+        return seal(self.serde, value, in_segment(self.key, self.channel, ref, head))
+
+
+def advance(sealer: Sealer, tip: Tip, content: Any, taken: Taken) -> Delta | None:
     """The segment that leads from a tip to a changed value; None if a new log is the better way."""
     marks = taken.marks
+    ref = Ref(tip.ref.log, tip.ref.seq + 1)
     if tip.shape in _LISTS:
-        change = _splice(serde, tip, content, marks)  # type: ignore[arg-type]
+        change = _splice(sealer, ref, tip, content, marks)  # type: ignore[arg-type]
     elif tip.shape in _DICTS:
-        change = _update(serde, tip, content, marks)  # type: ignore[arg-type]
+        change = _update(sealer, ref, tip, content, marks)  # type: ignore[arg-type]
     else:
         return None
     if change is None:
@@ -164,12 +176,11 @@ def advance(serde: SerializerProtocol, tip: Tip, content: Any, taken: Taken) -> 
     data, gone = change
     size = len(data)
     live = tip.live * (1 - gone / tip.length if tip.length else 0) + size
-    ref = Ref(tip.ref.log, tip.ref.seq + 1)
     stored = tip.stored + size
     return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, taken.whole))
 
 
-def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
+def _splice(sealer: Sealer, ref: Ref, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
     old: list[bytes] = tip.marks  # type: ignore[assignment]
     if tip.block > 1:  # blocks are counted from the front: behind a change their borders have moved
         at = min(_common(old, marks) * tip.block, tip.length, len(new))
@@ -181,7 +192,7 @@ def _splice(serde: SerializerProtocol, tip: Tip, new: list[Any], marks: list[byt
     gone = tip.length - cut - at - tail
     insert = new[at : len(new) - tail]
     head = _SPLICE_HEAD.pack(_SPLICE, cut_at, cut, at, gone)
-    return b"".join((head, seal(serde, insert) if insert else b"")), cut + gone
+    return b"".join((head, sealer(insert, ref, head) if insert else b"")), cut + gone
 
 
 def _overlap(old: list[bytes], new: list[bytes]) -> tuple[int, int, int, int]:
@@ -201,7 +212,7 @@ def _overlap(old: list[bytes], new: list[bytes]) -> tuple[int, int, int, int]:
 
 
 def _update(
-    serde: SerializerProtocol, tip: Tip, new: dict[Any, Any], marks: dict[Any, bytes]
+    sealer: Sealer, ref: Ref, tip: Tip, new: dict[Any, Any], marks: dict[Any, bytes]
 ) -> tuple[bytes, int] | None:
     old: dict[Any, bytes] = tip.marks  # type: ignore[assignment]
     removed = [key for key in old if key not in marks]
@@ -213,8 +224,8 @@ def _update(
     replayed = [key for key in old if key in marks] + [key for key in changed if key not in old]
     if replayed != list(new):
         return None
-    going = seal(serde, dict.fromkeys(removed)) if removed else b""
-    coming = seal(serde, changed) if changed else b""
+    going = sealer(dict.fromkeys(removed), ref, GOING) if removed else b""
+    coming = sealer(changed, ref, COMING) if changed else b""
     return b"".join((_UPDATE_HEAD.pack(_UPDATE, len(going)), going, coming)), gone
 
 
@@ -262,10 +273,7 @@ def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int
 def _take_whole(serde: SerializerProtocol, content: Any) -> Taken:
     if mark := digest(content):
         return Taken(mark, mark)
-    if isinstance(serde, EncryptedSerializer):
-        return Taken(_slow(serde, content), None)
-    sealed = seal(serde, content)
-    return Taken(digest_bytes(sealed), None, sealed)
+    return Taken(_slow(serde, content), None)
 
 
 def _is_plain(shape: Shape, content: Any) -> bool:
@@ -281,10 +289,7 @@ def same_marks(one: Marks, other: Marks) -> bool:
 
 
 def _slow(serde: SerializerProtocol, value: Any) -> bytes:
-    # An encrypting serializer gives other bytes each time; what it encrypts does not change.
-    while isinstance(serde, EncryptedSerializer):
-        serde = serde.serde
-    return digest_bytes(seal(serde, value))
+    return digest_bytes(clear_bytes(serde, value))
 
 
 def _count(shape: Shape, content: Any) -> int:
@@ -293,6 +298,25 @@ def _count(shape: Shape, content: Any) -> int:
 
 Patterns = dict[str, tuple[tuple[Any, ...], ...] | None]
 """Decoded segments by log, to be copied; None for a log whose values are better decoded again."""
+
+
+def split(data: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """What the engine itself wrote at the front of a segment, then its sealed parts, each with what it is sealed for.
+
+    A part that there is none of is empty.
+    """
+    if data[0] == _SPLICE:
+        head = data[: _SPLICE_HEAD.size]
+        return head, [(head, data[_SPLICE_HEAD.size :])]
+    if data[0] == _UPDATE:
+        _, length = _UPDATE_HEAD.unpack_from(data)
+        start, middle = _UPDATE_HEAD.size, _UPDATE_HEAD.size + length
+        if middle > len(data):
+            msg = "a segment ends before the keys that it takes do"
+            raise ValueError(msg)
+        return data[:start], [(GOING, data[start:middle]), (COMING, data[middle:])]
+    head = data[:1]
+    return head, [(head, data[1:])]
 
 
 class Reader:
@@ -312,16 +336,17 @@ class Reader:
         self._logs = logs
         self._patterns = patterns
 
-    def read(self, ref: Ref) -> tuple[Shape, Any, float]:
+    def read(self, ref: Ref, key: Key, channel: str, graph: str | None = None) -> tuple[Shape, Any, float]:
         """The value that stands somewhere: its shape, its content, and its size if written anew."""
         log, seq = ref
+        where = (key, channel, graph)
         if len(self._logs.get(log, ())) <= seq:
             msg = f"segment {len(self._logs.get(log, ()))} of log {log} is missing"
             raise LookupError(msg)
         kept = None if self._patterns is None else self._patterns.get(log, ())
         if self._patterns is None or kept is None:
-            return self._replay(log, [self._decode(log, number) for number in range(seq + 1)], seq)
-        pattern = (*kept, *(self._decode(log, number) for number in range(len(kept), seq + 1)))
+            return self._replay(log, [self._decode(log, number, where) for number in range(seq + 1)], seq)
+        pattern = (*kept, *(self._decode(log, number, where) for number in range(len(kept), seq + 1)))
         shape, content, live = self._replay(log, pattern, seq)
         if is_worth_it(content):
             try:
@@ -332,7 +357,7 @@ class Reader:
                 self._patterns[log] = pattern
                 return shape, content, live
         self._patterns[log] = None
-        return (shape, content, live) if not kept else self.read(ref)
+        return (shape, content, live) if not kept else self.read(ref, *where)
 
     def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
@@ -341,18 +366,20 @@ class Reader:
         marks = take_marks(self._serde, shape, content, block)
         return Tip(ref, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
 
-    def _decode(self, log: str, number: int) -> tuple[Any, ...]:
+    def _decode(self, log: str, number: int, where: tuple[Key, str, str | None]) -> tuple[Any, ...]:
         """A segment with its sealed parts opened."""
         data = self._logs[log][number]
+        head, parts = split(data)
+        opened = [
+            unseal(self._serde, part, in_segment(*where[:2], Ref(log, number), name, where[2])) if part else None
+            for name, part in parts
+        ]
         if data[0] == _SPLICE:
-            _, *numbers = _SPLICE_HEAD.unpack_from(data)
-            return *numbers, unseal(self._serde, data, _SPLICE_HEAD.size) if len(data) > _SPLICE_HEAD.size else ()
+            _, *numbers = _SPLICE_HEAD.unpack(head)
+            return *numbers, opened[0] or ()
         if data[0] == _UPDATE:
-            _, length = _UPDATE_HEAD.unpack_from(data)
-            middle = _UPDATE_HEAD.size + length
-            going = unseal(self._serde, data[:middle], _UPDATE_HEAD.size) if length else {}
-            return going, unseal(self._serde, data, middle) if len(data) > middle else {}
-        return Shape(data[0]), unseal(self._serde, data, 1)
+            return opened[0] or {}, opened[1] or {}
+        return Shape(data[0]), opened[0]
 
     def _replay(self, log: str, changes: Sequence[tuple[Any, ...]], seq: int) -> tuple[Shape, Any, float]:
         shape, content = changes[0]

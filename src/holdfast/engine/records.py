@@ -73,6 +73,16 @@ class Write(NamedTuple):
     value: bytes
 
 
+Record = Row | Segment | Write
+
+
+class Rewrite(NamedTuple):
+    """Other bytes for a record that is stored already: `old` as it was read, `new` of the same name."""
+
+    old: Record
+    new: Record
+
+
 class Query(NamedTuple):
     """Which rows to find; the newest id comes first, equal ids by thread and namespace.
 
@@ -118,6 +128,11 @@ class Change(NamedTuple):
     it covers (log -> last number). A log that loses its end that way is closed: an empty segment takes
     the next number, which nothing can lean on, so that no number ever stands for two changes. Writes
     older than `sweep` that no row owns go too.
+
+    `rewrites` come last. Each puts the bytes of its `new` (of a row its meta and body, and its labels; of
+    a segment its data; of a write its value) where those of its `old` are still found, whole and
+    unchanged. Where they are not, or the record is gone, this one is left out, which is no conflict; what
+    else is in the change is made all the same. Nothing but bytes is ever changed by it, and nothing is created.
     """
 
     thread: str
@@ -131,14 +146,19 @@ class Change(NamedTuple):
     parent: Key | None = None
     leans: Mapping[str, int] = MappingProxyType({})
     revision: int | None = None
+    rewrites: tuple[Rewrite, ...] = ()
 
     def alters_rows(self) -> bool:
         """Whether the thread's revision moves with it.
 
         It also moves with writes to a row that is not the newest of its namespace: a prune may be
-        about to settle what it has read of them.
+        about to settle what it has read of them. A rewrite always moves it, for the same reason.
         """
-        return bool(self.rows or self.settle or self.drop_rows) or self.trim is not None
+        return bool(self.rows or self.settle or self.drop_rows or self.rewrites) or self.trim is not None
+
+    def creates(self) -> bool:
+        """Whether it brings records of its own. Only then does it begin a thread that is not there."""
+        return bool(self.rows or self.segments or self.writes)
 
 
 class ThreadInfo(NamedTuple):

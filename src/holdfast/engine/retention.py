@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-import ormsgpack
-
 from holdfast.engine.config import text, texts
-from holdfast.engine.engine import Engine, new_log, opened
-from holdfast.engine.history import Lineage, Trails, follow, seed_name, trace, writes_name
+from holdfast.engine.engine import Engine, metadata_of, new_log
+from holdfast.engine.history import Lineage, Trails, check_whole, follow, pack_settled, seed_name, trace, writes_name
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
+from holdfast.engine.seal import in_row, in_segment, moved
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -78,7 +77,7 @@ async def _delete_runs(engine: Engine, runs: frozenset[str]) -> None:
 
 
 def _run_of(engine: Engine, row: Row) -> str | None:
-    run = opened(engine.serde, row.meta, row.key, "metadata").get("run_id")
+    run = metadata_of(engine.serde, row).get("run_id")
     return run if isinstance(run, str) else None
 
 
@@ -105,7 +104,7 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
             key=row.key._replace(thread=target),
             refs={channel: moved(ref) if ref else None for channel, ref in row.refs.items()},
             settled={name: moved(ref) for name, ref in row.settled.items()},
-            labels=labels(opened(engine.serde, row.meta, row.key, "metadata")),
+            labels=labels(metadata_of(engine.serde, row)),
         )
         for row in found.rows
     )
@@ -198,15 +197,18 @@ async def _drop(engine: Engine, thread: str, rows: Sequence[Row], doomed: Sequen
                 trails |= await follow(lineage, row, _unsettled(engine, row))
         traced = await trace(engine, thread, ns, trails)
         for (id_, channel), history in traced.histories.items():
+            if traced.revisions <= {revision}:  # else this change will be refused, and made anew
+                check_whole(Key(thread, ns, id_), channel, history)
             if history.seed is None and not history.writes:
                 continue
-            names = settled[Key(thread, ns, id_)]
-            if history.seed is not None:
-                seed = history.seed
-                names[seed_name(channel)] = (
-                    _log(segments, whole(Shape.WHOLE, seed)) if isinstance(seed, bytes) else seed
-                )
-            names[writes_name(channel)] = _log(segments, ormsgpack.packb(history.writes))
+            key = Key(thread, ns, id_)
+            seed = history.seed
+            if seed is not None and not isinstance(seed, Ref):
+                seed = _seed_log(engine, segments, key, channel, seed)
+            if seed is not None:
+                settled[key][seed_name(channel)] = seed
+            packed = pack_settled(engine.serde, history.writes, key, channel, seed)
+            settled[key][writes_name(channel)] = _log(segments, packed)
     trim: dict[str, int] = defaultdict(int)
     for key, row in kept.items():
         for log, seq in [*row.logs().items(), *settled[key].values()]:
@@ -226,7 +228,7 @@ def _unsettled(engine: Engine, row: Row) -> list[str]:
     """Channels that have a version but no value here: delta channels, as far as can be told."""
     # LangGraph's own triggers are empty in nearly every checkpoint, and are no delta channels
     # unless it counts them as such.
-    counted = opened(engine.serde, row.meta, row.key, "metadata").get("counters_since_delta_snapshot") or ()
+    counted = metadata_of(engine.serde, row).get("counters_since_delta_snapshot") or ()
     return [
         channel
         for channel, ref in row.refs.items()
@@ -234,6 +236,16 @@ def _unsettled(engine: Engine, row: Row) -> list[str]:
         and writes_name(channel) not in row.settled
         and (channel in counted or not channel.startswith(("branch:", "__")))
     ]
+
+
+def _seed_log(engine: Engine, segments: list[Segment], key: Key, channel: str, seed: tuple[Key, bytes]) -> Ref:
+    """A small value of a row that goes, in a log of its own."""
+    origin, sealed = seed
+    ref = Ref(new_log(), 0)
+    head = Shape.WHOLE.to_bytes(1)
+    there = in_segment(key, channel, ref, head)
+    segments.append(Segment(*ref, whole(Shape.WHOLE, moved(engine.serde, sealed, in_row(origin, channel), there))))
+    return ref
 
 
 def _log(segments: list[Segment], data: bytes) -> Ref:

@@ -1,24 +1,114 @@
-"""Bytes with their serializer's type tag in front, and the packing of what the engine itself stores."""
+"""Bytes with their serializer's type tag in front, and the identity of each record that holds some.
 
+A serializer that wants to know is told where a value belongs, and one that encrypts ties the value to that
+very record: `bound` differs for any two records of a store, and covers all that the engine itself wrote beside
+the sealed bytes. What was sealed for one record can't be opened in another.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
+from holdfast.engine.records import Key, Ref, Write
+from holdfast.serde.context import CheckpointContext
 
 _TAG_LIMIT = 255
 
 
-def seal(serde: SerializerProtocol, value: Any) -> bytes:
+def seal(serde: SerializerProtocol, value: Any, context: CheckpointContext) -> bytes:
     """Serialize a value into one piece: the tag's length, the tag, the data."""
-    tag, data = serde.dumps_typed(value)
+    dumps_in = getattr(serde, "dumps_in", None)
+    tag, data = serde.dumps_typed(value) if dumps_in is None else dumps_in(context, value)
+    return b"".join((_prefix(tag), data))
+
+
+def unseal(serde: SerializerProtocol, data: bytes, context: CheckpointContext, start: int = 0) -> Any:
+    """Give a sealed value, from `start` on, back to the serializer that reads its tag."""
+    typed = parted(data, start)
+    loads_in = getattr(serde, "loads_in", None)
+    return serde.loads_typed(typed) if loads_in is None else loads_in(context, typed)
+
+
+def parted(sealed: bytes, start: int = 0) -> tuple[str, bytes]:
+    """A sealed value's tag and data."""
+    begin = start + 1
+    end = begin + sealed[start]
+    return sealed[begin:end].decode(), sealed[end:]
+
+
+def joined(tag: str, data: bytes) -> bytes:
+    """A tag and data as a sealed value."""
+    return _prefix(tag) + data
+
+
+def moved(serde: SerializerProtocol, sealed: bytes, source: CheckpointContext, target: CheckpointContext) -> bytes:
+    """A sealed value, for another record."""
+    move = getattr(serde, "moved", None)
+    return sealed if move is None or not binds(serde) else joined(*move(source, target, parted(sealed)))
+
+
+def clear_bytes(serde: SerializerProtocol, value: Any) -> bytes:
+    """The same bytes for the same value each time, which an encrypting serializer doesn't give."""
+    while isinstance(serde, EncryptedSerializer):
+        serde = serde.serde
+    tag, data = getattr(serde, "dumps_clear", serde.dumps_typed)(value)
+    return _prefix(tag) + data
+
+
+def binds(serde: SerializerProtocol) -> bool:
+    """Whether what this serializer makes for one record can be read in that one alone."""
+    return getattr(serde, "binds", False)
+
+
+@lru_cache(maxsize=256)
+def _prefix(tag: str) -> bytes:
     name = tag.encode()
     if len(name) > _TAG_LIMIT:
         msg = f"the serializer's type tag {tag[:40]!r}… is longer than {_TAG_LIMIT} bytes"
         raise ValueError(msg)
-    return b"".join((len(name).to_bytes(1), name, data))
+    return len(name).to_bytes(1) + name
 
 
-def unseal(serde: SerializerProtocol, data: bytes, start: int = 0) -> Any:
-    """Give a sealed value, from `start` on, back to the serializer that reads its tag."""
-    begin = start + 1
-    end = begin + data[start]
-    return serde.loads_typed((data[begin:end].decode(), data[end:]))
+# Where each sealed value of a record belongs.
+
+
+def in_skeleton(
+    serde: SerializerProtocol, key: Key, parent: str | None, refs: Mapping[str, Ref | None]
+) -> CheckpointContext:
+    """A checkpoint without its values, bound to where each of them stands."""
+    if not binds(serde):
+        return CheckpointContext(*key)
+    places = sorted((channel, *(ref or ("", -1))) for channel, ref in refs.items())
+    return CheckpointContext(*key, bound=("checkpoint", *key, parent, [part for place in places for part in place]))
+
+
+def in_metadata(key: Key) -> CheckpointContext:
+    """A checkpoint's metadata."""
+    return CheckpointContext(*key, bound=("metadata", *key))
+
+
+def in_row(key: Key, channel: str, graph: str | None = None) -> CheckpointContext:
+    """A small value, which sits in its checkpoint's row."""
+    return CheckpointContext(*key, channel, graph, ("value", *key, channel))
+
+
+def in_write(write: Write, graph: str | None = None) -> CheckpointContext:
+    """A pending write."""
+    key, task, idx, channel, path, _ = write
+    return CheckpointContext(*key, channel, graph, ("write", *key, task, idx, channel, path))
+
+
+def in_segment(key: Key, channel: str, ref: Ref, head: bytes, graph: str | None = None) -> CheckpointContext:
+    """A part of a log; many checkpoints may share it, and `key` is the one it is looked at for.
+
+    `head` is what stands before the sealed bytes and says what they are for.
+    """
+    return CheckpointContext(*key, channel, graph, ("segment", key.thread, key.ns, channel, *ref, head))
+
+
+def in_settled(key: Key, channel: str, seed: Ref | None) -> CheckpointContext:
+    """The list of writes that was settled on a checkpoint, with the seed that they start from."""
+    return CheckpointContext(*key, channel, None, ("settled", *key, channel, *(seed or ("", -1))))

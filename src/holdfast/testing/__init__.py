@@ -20,6 +20,7 @@ pytest.register_assert_rewrite(
         f"holdfast.testing.{name}"
         for name in ("deltas", "graphs", "ids", "listing", "lists", "retention", "serializers", "stateful", "values")
     ),
+    "holdfast.testing.upkeep",
     "holdfast.testing.writes",
 )
 

@@ -30,6 +30,7 @@ from holdfast.engine.records import (
     Limits,
     Query,
     Ref,
+    Rewrite,
     Row,
     Segment,
     ThreadInfo,
@@ -196,7 +197,7 @@ class SqlBackend:
         t = (self._app, change.thread)
         program = Program(_checks(t, change))
         puts = program.puts
-        if change.parent:
+        if change.parent or not change.creates():
             if change.alters_rows():
                 puts.append(Put(sql_.MOVE_THREADS, [t]))
         else:
@@ -214,6 +215,8 @@ class SqlBackend:
             puts.append(Put(sql_.PUT_LABELS, labels))
         if change.settle or change.drop_rows or change.trim is not None:
             program.rest += _drop(t, change)
+        if change.rewrites:
+            program.rest += _rewrite(t, change.rewrites)
         return program
 
 
@@ -246,6 +249,26 @@ def _drop(t: tuple[str, str], change: Change) -> Iterator[Statement]:
         yield Statement(sql_.TRIM_SEGMENTS, kept)
         yield Statement(sql_.CLOSE_LOGS, kept)
         yield Statement(sql_.SWEEP_WRITES, [(*t, change.sweep)])
+
+
+def _rewrite(t: tuple[str, str], rewrites: Sequence[Rewrite]) -> Iterator[Statement]:
+    rows: list[Sequence[Any]] = []
+    labels: list[Sequence[Any]] = []
+    segments: list[Sequence[Any]] = []
+    writes: list[Sequence[Any]] = []
+    for rewrite in rewrites:
+        match rewrite:
+            case Rewrite(Row() as old, Row() as new):
+                rows.append((new.meta, new.body, *t, *old.key[1:], old.meta, old.body))
+                labels.append((orjson.dumps([*new.labels]).decode(), *t, *old.key[1:], new.meta, new.body))
+            case Rewrite(Segment() as old, Segment() as new):
+                segments.append((new.data, *t, *old))
+            case Rewrite(Write() as old, Write() as new):
+                writes.append((new.value, *t, *old.key[1:], old.task, old.idx, old.value))
+    yield Statement(sql_.REWRITE_ROW, rows)
+    yield Statement(sql_.LABEL_REWRITTEN_ROW, labels)
+    yield Statement(sql_.REWRITE_SEGMENT, segments)
+    yield Statement(sql_.REWRITE_WRITE, writes)
 
 
 def _places(values: Collection[Any]) -> str:

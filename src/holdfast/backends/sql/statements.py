@@ -211,6 +211,21 @@ PUT_LABELS = Rows(3, "INSERT INTO holdfast_labels (n, label, app) VALUES ", f"({
 SETTLE_ROW = f"UPDATE holdfast_rows SET settled = ? WHERE t = {T} AND ns = ? AND id = ?"
 DROP_ROW = f"DELETE FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
 DROP_WRITES = f"DELETE FROM holdfast_writes WHERE t = {T} AND ns = ? AND id = ?"
+REWRITE_ROW = f"""
+UPDATE holdfast_rows SET meta = ?, body = ? WHERE t = {T} AND ns = ? AND id = ? AND meta = ? AND body = ?
+"""
+# The trigger has just taken the old labels of a row that was rewritten.
+LABEL_REWRITTEN_ROW = f"""
+INSERT INTO holdfast_labels (n, label, app)
+SELECT r.n, labels.value, r.app
+FROM json_each(?) labels CROSS JOIN holdfast_rows r
+WHERE r.t = {T} AND r.ns = ? AND r.id = ? AND r.meta = ? AND r.body = ?
+ON CONFLICT DO NOTHING
+"""
+REWRITE_SEGMENT = f"UPDATE holdfast_segments SET data = ? WHERE t = {T} AND log = ? AND seq = ? AND data = ?"
+REWRITE_WRITE = f"""
+UPDATE holdfast_writes SET value = ? WHERE t = {T} AND ns = ? AND id = ? AND task = ? AND idx = ? AND value = ?
+"""
 KEPT = "coalesce((SELECT value FROM json_each(?) kept WHERE kept.key = log), -2)"
 TRIM_SEGMENTS = f"DELETE FROM holdfast_segments WHERE t = {T} AND seq > {KEPT} + 1"
 CLOSE_LOGS = f"UPDATE holdfast_segments SET data = x'' WHERE t = {T} AND seq = {KEPT} + 1"

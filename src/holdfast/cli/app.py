@@ -1,0 +1,195 @@
+"""The commands: what they are called, what they take, what they say about themselves."""
+
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import holdfast
+from holdfast.cli.screen import Screen
+from holdfast.errors import HoldfastError
+
+_FAILED = 2
+_LOCK = Path("holdfast.lock.json")
+
+
+class _State:
+    """What was asked for beside the command itself."""
+
+    debug = False
+
+
+def _note_debug(value: bool) -> None:  # noqa: FBT001 - as typer calls it
+    _State.debug = _State.debug or value
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if value:
+        typer.echo(f"holdfast {holdfast.__version__}")
+        raise typer.Exit
+
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL", envvar="HOLDFAST_URL", help="The store, such as sqlite:///agent.db", show_default=False
+    ),
+]
+Serde = Annotated[
+    str | None,
+    typer.Option(
+        "--serde",
+        metavar="MODULE:NAME",
+        envvar="HOLDFAST_SERDE",
+        help="The serializer, or a function that returns it. Else: serde in \\[tool.holdfast] of "
+        "./pyproject.toml, else the default one.",
+        show_default=False,
+    ),
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=_note_debug, is_eager=True, help="Show where an error comes from.")
+]
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The lock.")]
+Threads = Annotated[
+    list[str] | None, typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given several times.")
+]
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+]
+
+app = typer.Typer(
+    name="holdfast",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 all is well, 1 a check found something, 2 it could not be done.",
+)
+schema = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Keep classes and stored data in step.")
+app.add_typer(schema, name="schema")
+
+
+def run() -> None:
+    """Run a command. An error of holdfast's is one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a mark that the terminal doesn't have is no reason to fail
+    try:
+        app()
+    except HoldfastError as error:
+        if _State.debug:
+            raise
+        Screen().warn(f"{type(error).__name__}: {error}", "bold red")
+        raise SystemExit(_FAILED) from None
+
+
+@app.callback()
+def about(*, version: Version = False) -> None:
+    """Look after what holdfast has stored, so that it outlives the classes that wrote it.
+
+    [cyan]holdfast schema check --exact[/]           in CI: do the classes fit old data?
+
+    [cyan]holdfast verify sqlite:///agent.db[/]      before a deploy: does all of it load?
+
+    [cyan]holdfast migrate sqlite:///agent.db[/]     after it: write old data anew
+    """
+
+
+@schema.command("lock")
+def schema_lock(
+    *,
+    file: File = _LOCK,
+    serde: Serde = None,
+    force: Annotated[bool, typer.Option("--force", help="Also take over changes that old data can't survive.")] = False,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Write the shape of every registered class to a file, to be committed beside the code.
+
+    Do it with each deploy: the lock is what stored data was written with. A change that old data can't
+    survive, and that no migration covers, is refused (exit code 1).
+
+      [cyan]holdfast schema lock --serde app.checkpoints:serde[/]
+    """
+    from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
+
+    raise typer.Exit(commands.schema_lock(file, serde, force=force))
+
+
+@schema.command("check")
+def schema_check(
+    *,
+    file: File = _LOCK,
+    serde: Serde = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Fail on any change that isn't in the lock; for CI.")] = False,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Compare the classes with the lock: exit code 1 if old data can't survive a change and no migration covers it.
+
+    [cyan]holdfast schema check --exact[/]
+    """
+    from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
+
+    raise typer.Exit(commands.schema_check(file, serde, exact=exact))
+
+
+@app.command()
+def verify(
+    url: Url,
+    *,
+    thread: Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Read everything, and list what would not load. Nothing is changed.
+
+    [cyan]holdfast verify sqlite:///agent.db --serde app.checkpoints:serde[/]
+
+    [cyan]holdfast verify sqlite:///agent.db --thread alice --thread bob --json[/]
+    """
+    from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
+
+    raise typer.Exit(commands.verify(url, thread or (), serde, as_json=as_json))
+
+
+@app.command()
+def migrate(
+    url: Url,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    thread: Threads = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="THREAD", help="Go on behind this thread.", show_default=False)
+    ] = None,
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Write stored data anew: newest migrations, codec, compression and key.
+
+    Safe beside running writers, safe to stop and to run again. What can't be read is listed and stays as
+    it is (exit code 1).
+
+      [cyan]holdfast migrate sqlite:///agent.db --dry-run[/]
+
+      [cyan]holdfast migrate sqlite:///agent.db[/]
+    """
+    from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
+
+    raise typer.Exit(commands.migrate(url, thread or (), after, serde, dry_run=dry_run))
+
+
+@app.command()
+def threads(
+    url: Url,
+    *,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """List the threads: name, number of checkpoints, newest checkpoint.
+
+    [cyan]holdfast threads sqlite:///agent.db[/]
+    """
+    from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
+
+    raise typer.Exit(commands.threads(url))

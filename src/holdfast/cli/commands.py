@@ -1,0 +1,68 @@
+"""What the commands do. Each returns its exit code: 0, or 1 if it found something."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from holdfast.cli import upkeep
+from holdfast.cli.screen import Screen, count, printable
+from holdfast.cli.serializers import find_serializer, find_versioned
+from holdfast.cli.stores import reading, writing
+from holdfast.serde import lock as locks
+
+_HERE = Path()
+_EMPTY = (
+    "no class is registered, so the lock is empty: put @checkpoint_type on your classes or scan their module, "
+    "ClassRegistry('app.models'), and name the serializer with --serde"
+)
+
+
+def schema_lock(file: Path, serde: str | None, *, force: bool) -> int:
+    """Write the lock, unless that would hide a change that old data can't survive."""
+    screen, serializer = Screen(), find_versioned(serde, _HERE)
+    previous = locks.read(file)
+    if previous is not None and not force:
+        found = locks.inspect(serializer, file)
+        if found.breaks:
+            screen.lines(found.lines())
+            return upkeep.FOUND
+        screen.lines(locks.explain(found.differences))
+    locked = locks.write(serializer, file, previous)
+    number = count(len(locked["classes"]), "class", "classes")
+    screen.say(f"{file}: {number}, migration {locked['migration']}", "bold green")
+    if not locked["classes"]:
+        screen.warn(_EMPTY)
+    return 0
+
+
+def schema_check(file: Path, serde: str | None, *, exact: bool) -> int:
+    """Compare the code with the lock."""
+    found = locks.inspect(find_versioned(serde, _HERE), file, exact=exact)
+    Screen().lines(found.lines())
+    return 0 if found.passes else upkeep.FOUND
+
+
+def verify(url: str, threads: Sequence[str], serde: str | None, *, as_json: bool) -> int:
+    """Read everything, change nothing."""
+    with reading(url, find_serializer(serde, _HERE)) as engine:
+        return upkeep.verify(engine, upkeep.chosen(engine, threads), Screen(), as_json=as_json)
+
+
+def migrate(url: str, threads: Sequence[str], after: str | None, serde: str | None, *, dry_run: bool) -> int:
+    """Write old data anew, or only say what would be done."""
+    serializer = find_versioned(serde, _HERE)
+    with (reading if dry_run else writing)(url, serializer) as engine:
+        chosen = upkeep.chosen(engine, threads, after)
+        return upkeep.migrate(engine, chosen, serializer, Screen(), dry_run=dry_run)
+
+
+def threads(url: str) -> int:
+    """List the threads; no value is looked at, so any serializer will do."""
+    table = Table("thread", "checkpoints", "latest", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    with reading(url, None) as engine:
+        for info in upkeep.chosen(engine, ()):
+            table.add_row(printable(info.thread), str(info.checkpoints), printable(info.latest))
+    Screen().out.print(table)
+    return 0

@@ -1,0 +1,158 @@
+"""Records cut into the sealed values that they hold, and put together with others in their place.
+
+A record is bytes to the store and a few sealed values to the serializer: a row has a skeleton, metadata
+and small values; a segment has what its change brings and takes; settled writes are many in one segment.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast.engine.engine import graph_of
+from holdfast.engine.logs import _UPDATE, _UPDATE_HEAD, split
+from holdfast.engine.records import Key, Record, Ref, Row, Segment, Write
+from holdfast.engine.seal import binds, in_metadata, in_row, in_segment, in_settled, in_skeleton, in_write, seal, unseal
+from holdfast.engine.walk import Need
+from holdfast.serde.context import CheckpointContext
+
+_ARRAY = 0x90
+"""What packed lists begin with, at the least; a sealed value begins with the length of its tag, which is less."""
+
+
+class Piece(NamedTuple):
+    """One sealed value: whose it is, what an error calls it, where it belongs, its bytes."""
+
+    key: Key
+    what: str
+    context: CheckpointContext
+    sealed: bytes
+
+
+class Problem(NamedTuple):
+    """Something that would not load, and why. `checkpoints`: how many need it; the newest one is named."""
+
+    thread: str
+    ns: str
+    checkpoint: str
+    what: str
+    error: str
+    message: str
+    checkpoints: int = 1
+
+
+class Cut(NamedTuple):
+    """A record and its pieces; `join` makes the record that has others instead, as many and in their order.
+
+    `is_stale`: the record is not as it should be, whatever its pieces are.
+    """
+
+    record: Record
+    pieces: Sequence[Piece]
+    join: Callable[[Sequence[bytes]], Record]
+    is_stale: bool = False
+
+
+def problem(key: Key, what: str, error: Exception, checkpoints: int = 1) -> Problem:
+    """The problem that an error stands for."""
+    return Problem(*key, what, type(error).__name__, str(error), checkpoints)
+
+
+class Cutter(NamedTuple):
+    """Cuts the records of one serializer. `graphs` are those that checkpoints say they are of."""
+
+    serde: SerializerProtocol
+    graphs: Mapping[Key, str | None]
+
+    @classmethod
+    def for_rows(cls, serde: SerializerProtocol, rows: Iterable[Row]) -> Self:
+        """One that cuts some rows and what belongs to them."""
+        cutter = cls(serde, {})
+        return cutter._replace(graphs={row.key: cutter._graph(row) for row in rows})
+
+    def open(self, piece: Piece) -> Any:
+        """The value that a piece stands for."""
+        return unseal(self.serde, piece.sealed, piece.context)
+
+    def row(self, row: Row) -> Cut:
+        """The skeleton, the metadata, then each small value."""
+        skeleton, inline = _unpacked(row.body)
+        graph = self.graphs.get(row.key)
+        context = in_skeleton(self.serde, row.key, row.parent, row.refs)
+        pieces = [Piece(row.key, "checkpoint", context, skeleton), self.metadata(row)]
+        pieces += [Piece(row.key, name, in_row(row.key, name, graph), sealed) for name, sealed in inline.items()]
+
+        def join(values: Sequence[bytes]) -> Row:
+            body = ormsgpack.packb([values[0], dict(zip(inline, values[2:], strict=True))])
+            return row._replace(meta=values[1], body=body)
+
+        return Cut(row, pieces, join)
+
+    def metadata(self, row: Row) -> Piece:
+        """The metadata, which stands beside the body."""
+        return Piece(row.key, "metadata", in_metadata(row.key), row.meta)
+
+    def write(self, write: Write) -> Cut:
+        """The value."""
+        context = in_write(write, self.graphs.get(write.key))
+        piece = Piece(write.key, f"pending write to {write.channel}", context, write.value)
+        return Cut(write, [piece], lambda values: write._replace(value=values[0]))
+
+    def segment(self, segment: Segment, need: Need) -> Cut:
+        """What a change brings, behind what it takes if those are keys; or the writes that were settled."""
+        return self._settled(segment, need) if need.is_packed else self._change(segment, need)
+
+    def _change(self, segment: Segment, need: Need) -> Cut:
+        head, parts = split(segment.data)
+        place = (need.key, need.channel, Ref(segment.log, segment.seq))
+        graph = self.graphs.get(need.key)
+
+        def join(values: Sequence[bytes]) -> Segment:
+            rest = iter(values)
+            sealed = [next(rest) if part else b"" for _, part in parts]
+            front = _UPDATE_HEAD.pack(_UPDATE, len(sealed[0])) if head[0] == _UPDATE else head
+            return segment._replace(data=b"".join((front, *sealed)))
+
+        pieces = [Piece(need.key, need.channel, in_segment(*place, name, graph), part) for name, part in parts if part]
+        return Cut(segment, pieces, join)
+
+    def _settled(self, segment: Segment, need: Need) -> Cut:
+        """The list itself, if it is sealed, then each write of it, which keeps the place that it was made for."""
+        key, channel = need.key, need.channel
+        context = in_settled(key, channel, need.seed)
+        whole = [Piece(key, f"settled writes to {channel}", context, segment.data)]
+        if segment.data[0] >= _ARRAY:
+            whole = []
+        entries = ormsgpack.unpackb(self.open(whole[0]) if whole else segment.data)
+        graph = self.graphs.get(key)
+        places = [in_write(_write(key, channel, entry), graph) for entry in entries]
+        pieces = [
+            Piece(key, f"write to {channel}", place, entry[-1]) for place, entry in zip(places, entries, strict=True)
+        ]
+
+        def join(values: Sequence[bytes]) -> Segment:
+            new = values[len(whole) :]
+            packed = ormsgpack.packb([(*entry[:-1], value) for entry, value in zip(entries, new, strict=True)])
+            return segment._replace(data=seal(self.serde, packed, context) if binds(self.serde) else packed)
+
+        return Cut(segment, whole + pieces, join, is_stale=bool(whole) is not binds(self.serde))
+
+    def _graph(self, row: Row) -> str | None:
+        try:
+            return graph_of(self.open(self.metadata(row)))
+        except Exception:  # noqa: BLE001 - that it can't be read is found when it is cut
+            return None
+
+
+def _unpacked(body: bytes) -> tuple[bytes, dict[str, bytes]]:
+    skeleton, inline = ormsgpack.unpackb(body)
+    if not isinstance(skeleton, bytes) or not isinstance(inline, dict):
+        msg = "a row's body is a sealed skeleton and a dict of sealed values; this one is something else"
+        raise TypeError(msg)
+    return skeleton, inline
+
+
+def _write(key: Key, channel: str, entry: Sequence[Any]) -> Write:
+    id_, task, idx, path, value = entry
+    return Write(key._replace(id=id_), task, idx, channel, path, value)

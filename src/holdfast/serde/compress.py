@@ -1,0 +1,48 @@
+"""Compression with zstd."""
+
+import threading
+
+import zstandard
+
+from holdfast.errors import Unreadable
+
+DEFAULT_LEVEL = 1
+SHORTEST = 512
+"""Shorter data isn't compressed: it would hardly become smaller."""
+LARGEST = 1 << 30
+"""No more than this is made of stored data, whatever it says of itself."""
+
+
+class _Local(threading.local):
+    """A thread's own compressors: they can't be shared."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_local = _Local()
+
+
+def compress(data: bytes, level: int) -> bytes | None:
+    """The data compressed; None if that makes it no smaller."""
+    if len(data) < SHORTEST:
+        return None
+    compressor = _local.compressors.get(level)
+    if compressor is None:
+        compressor = _local.compressors[level] = zstandard.ZstdCompressor(level)
+    packed = compressor.compress(data)
+    return packed if len(packed) < len(data) else None
+
+
+def decompress(data: bytes) -> bytes:
+    """What was compressed."""
+    try:
+        size = zstandard.frame_content_size(data)
+        if not 0 <= size <= LARGEST:
+            msg = f"the stored data says that it is {size} bytes when decompressed; {LARGEST} is the most"
+            raise Unreadable(msg)
+        return _local.decompressor.decompress(data)
+    except zstandard.ZstdError as error:
+        msg = f"the compressed data is damaged: {error}"
+        raise Unreadable(msg) from error

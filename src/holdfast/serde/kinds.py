@@ -1,0 +1,324 @@
+"""The types of Python's own (and numpy's) that neither msgpack nor JSON has, and how each is stored.
+
+A kind has a name, which JSON stores, a number, which msgpack stores, and two functions: `take` makes plain
+data of a value, `build` makes the value of the data again. Names and numbers are kept for ever. What `build` is
+given may come from anywhere: it checks what it can't rely on, and nothing that it calls is named by the data.
+"""
+
+import base64
+import datetime as dt
+import decimal
+import fractions
+import ipaddress
+import pathlib
+import re
+import sys
+import uuid
+import zoneinfo
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from pydantic import SecretBytes, SecretStr
+
+from holdfast.errors import Unreadable, Unserializable
+from holdfast.serde.regexes import check_pattern, compile_pattern
+
+
+class Kind(NamedTuple):
+    """How values of one or several related types are stored."""
+
+    name: str
+    code: int
+    types: tuple[type, ...]
+    take: Callable[[Any], Any]
+    build: Callable[[Any], Any]
+
+
+TYPED, RUN = 0, 1
+"""The numbers of an instance of a class, and of a run of such."""
+
+_FACTORIES: dict[str, Any] = {cls.__name__: cls for cls in (list, dict, set, int, float, str, tuple, bool, deque)}
+_PATHS: dict[str, type[pathlib.PurePath]] = {
+    "PosixPath": pathlib.PosixPath if sys.platform != "win32" else pathlib.PurePosixPath,
+    "WindowsPath": pathlib.WindowsPath if sys.platform == "win32" else pathlib.PureWindowsPath,
+    "PurePosixPath": pathlib.PurePosixPath,
+    "PureWindowsPath": pathlib.PureWindowsPath,
+}
+_ADDRESSES: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (
+        ipaddress.IPv4Address,
+        ipaddress.IPv4Interface,
+        ipaddress.IPv4Network,
+        ipaddress.IPv6Address,
+        ipaddress.IPv6Interface,
+        ipaddress.IPv6Network,
+    )
+}
+_LONGEST_NUMBER = 10_000_000
+# In the application's own context, text that is no number may pass for NaN.
+_EXACT = decimal.Context(traps=[decimal.InvalidOperation])
+_ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+
+
+def _pairs(value: dict[Any, Any]) -> list[Any]:
+    return [part for pair in value.items() for part in pair]
+
+
+def _from_pairs(flat: list[Any]) -> dict[Any, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _take_int(value: int) -> str:
+    text = hex(value)
+    if len(text) > _LONGEST_NUMBER:
+        msg = f"a number of {len(text)} hexadecimal digits can't be stored: {_LONGEST_NUMBER} is the most"
+        raise Unserializable(msg)
+    return text
+
+
+def _build_int(text: str) -> int:
+    if len(text) > _LONGEST_NUMBER:
+        msg = f"a number of {len(text)} digits"
+        raise ValueError(msg)
+    return int(text, 16)
+
+
+def _take_moment(value: dt.datetime | dt.time) -> Any:
+    zone = value.tzinfo
+    if type(zone) is zoneinfo.ZoneInfo and zone.key:
+        stored: Any = zone.key
+    elif type(zone) is dt.timezone and zone is not dt.UTC and zone.tzname(None) != _nameless(zone):
+        stored = _take_timezone(zone)
+    elif isinstance(value, dt.time) and zone is not None and value.utcoffset() is None:
+        msg = f"a time of day in the zone {zone!r} can't be stored: its offset depends on the date"
+        raise Unserializable(msg)
+    elif not value.fold:
+        return value.isoformat()
+    else:
+        return [value.isoformat(), None, value.fold]
+    return [value.replace(tzinfo=None).isoformat(), stored, value.fold]
+
+
+def _build_moment(cls: type[dt.datetime] | type[dt.time], stored: Any) -> Any:
+    text, zone, fold = (stored, None, 0) if isinstance(stored, str) else stored
+    value = cls.fromisoformat(text).replace(fold=1 if fold else 0)
+    if zone is None:
+        return value
+    return value.replace(tzinfo=_build_zone(zone) if isinstance(zone, str) else _build_timezone(zone))
+
+
+def _nameless(zone: dt.timezone) -> str | None:
+    return dt.timezone(zone.utcoffset(None)).tzname(None)
+
+
+def _take_zone(value: zoneinfo.ZoneInfo) -> str:
+    if not value.key:
+        msg = "a time zone that was read from a file has no name that could be stored"
+        raise Unserializable(msg)
+    return value.key
+
+
+def _take_timezone(value: dt.timezone) -> list[Any]:
+    offset = value.utcoffset(None)
+    name = value.tzname(None)
+    return [offset.days * 86400 + offset.seconds, offset.microseconds, None if name == _nameless(value) else name]
+
+
+def _build_timezone(stored: list[Any]) -> dt.timezone:
+    seconds, microseconds, name = stored
+    offset = dt.timedelta(seconds=seconds, microseconds=microseconds)
+    return dt.UTC if not offset and name is None else dt.timezone(offset, *([name] if name is not None else []))
+
+
+def _take_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
+    factory: Any = value.default_factory
+    if factory is None:
+        return [None, *_pairs(value)]
+    name = getattr(factory, "__name__", "")
+    if _FACTORIES.get(name) is not factory:
+        msg = (
+            f"a defaultdict whose factory is {factory!r} can't be stored: make it a dict, or use one of Python's types"
+        )
+        raise Unserializable(msg)
+    return [name, *_pairs(value)]
+
+
+def _build_secret(stored: list[Any]) -> Any:
+    name, value = stored
+    return SecretStr(value) if name == "SecretStr" else SecretBytes(value)
+
+
+def _take_pattern(value: re.Pattern[Any]) -> list[Any]:
+    try:
+        check_pattern(value.pattern, value.flags)
+    except (TypeError, ValueError) as error:
+        msg = f"a regular expression can't be stored: {error}"
+        raise Unserializable(msg) from error
+    return [value.pattern, value.flags]
+
+
+def _build_pattern(stored: list[Any]) -> re.Pattern[Any]:
+    pattern, flags = stored
+    return compile_pattern(pattern, flags)
+
+
+def _take_path(value: pathlib.PurePath) -> list[str]:
+    return [next(name for name, cls in _PATHS.items() if isinstance(value, cls)), str(value)]
+
+
+def _build_decimal(text: str) -> decimal.Decimal:
+    return decimal.Decimal(text, _EXACT)
+
+
+def _build_fraction(stored: list[Any]) -> fractions.Fraction:
+    above, below = stored  # as text, "1e999999999" would take for ever
+    return fractions.Fraction(above + 0, below + 0)
+
+
+def _build_zone(key: str) -> zoneinfo.ZoneInfo:
+    if not _ZONE.fullmatch(key):
+        msg = f"{key[:80]!r} is no time zone"
+        raise ValueError(msg)
+    return zoneinfo.ZoneInfo(key)
+
+
+def _complex(stored: list[Any]) -> complex:
+    real, imaginary = stored
+    return complex(real, imaginary)
+
+
+KINDS = [
+    Kind("tuple", 2, (tuple,), list, tuple),
+    Kind("set", 3, (set,), list, set),
+    Kind("frozenset", 4, (frozenset,), list, frozenset),
+    Kind("deque", 5, (deque,), lambda v: [v.maxlen, *v], lambda s: deque(s[1:], s[0])),
+    Kind("dict", 6, (), _pairs, _from_pairs),  # one with keys that are no text
+    Kind("int", 7, (), _take_int, _build_int),  # one of more than 64 bits
+    Kind(
+        "text", 8, (), lambda v: v.encode("utf-8", "surrogatepass"), lambda s: s.decode("utf-8", "surrogatepass")
+    ),  # one that is no Unicode
+    Kind("bytearray", 9, (bytearray,), bytes, bytearray),
+    Kind("complex", 10, (complex,), lambda v: [v.real, v.imag], _complex),
+    Kind("datetime", 11, (dt.datetime,), _take_moment, partial(_build_moment, dt.datetime)),
+    Kind("date", 12, (dt.date,), dt.date.isoformat, dt.date.fromisoformat),
+    Kind("time", 13, (dt.time,), _take_moment, partial(_build_moment, dt.time)),
+    Kind(
+        "timedelta", 14, (dt.timedelta,), lambda v: [v.days, v.seconds, v.microseconds], lambda s: dt.timedelta(*s[:3])
+    ),
+    Kind("timezone", 15, (dt.timezone,), _take_timezone, _build_timezone),
+    Kind("zone", 16, (zoneinfo.ZoneInfo,), _take_zone, _build_zone),
+    Kind("decimal", 17, (decimal.Decimal,), decimal.Decimal.__str__, _build_decimal),
+    Kind("uuid", 18, (uuid.UUID,), str, uuid.UUID),
+    Kind(
+        "path", 19, tuple(_PATHS.values()), _take_path, lambda s: _PATHS[s[0]](s[1])
+    ),
+    Kind("pattern", 20, (re.Pattern,), _take_pattern, _build_pattern),
+    Kind(
+        "ip", 21, tuple(_ADDRESSES.values()), lambda v: [type(v).__name__, str(v)], lambda s: _ADDRESSES[s[0]](s[1])
+    ),
+    Kind(
+        "secret", 23, (SecretStr, SecretBytes), lambda v: [type(v).__name__, v.get_secret_value()], _build_secret
+    ),
+    Kind("OrderedDict", 24, (OrderedDict,), _pairs, lambda s: OrderedDict(_from_pairs(s))),
+    Kind(
+        "defaultdict", 25, (defaultdict,), _take_defaultdict,
+        lambda s: defaultdict(_FACTORIES[s[0]] if s[0] else None, _from_pairs(s[1:])),
+    ),
+    Kind("Counter", 26, (Counter,), _pairs, lambda s: Counter(_from_pairs(s))),
+    Kind("range", 27, (range,), lambda v: [v.start, v.stop, v.step], lambda s: range(*s)),
+    Kind("slice", 28, (slice,), lambda v: [v.start, v.stop, v.step], lambda s: slice(*s)),
+    Kind("fraction", 29, (fractions.Fraction,), lambda v: [v.numerator, v.denominator], _build_fraction),
+    Kind("float", 31, (), float.__repr__, float),  # JSON only: NaN and the infinities
+    Kind(
+        "bytes", 32, (), lambda v: base64.b64encode(v).decode(), lambda s: base64.b64decode(s, validate=True)
+    ),  # JSON only
+]  # fmt: skip
+
+BY_CODE = {kind.code: kind for kind in KINDS}
+BY_NAME = {kind.name: kind for kind in KINDS}
+BY_TYPE = {cls: kind for kind in KINDS for cls in kind.types}
+# datetime is a date too: the more special one comes first.
+_BASES = (dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, pathlib.PurePath, deque, set,
+          frozenset, tuple, bytearray)  # fmt: skip
+_PLAIN_BASES: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: bytes.__bytes__,
+    dict: dict.copy,
+    list: list.copy,
+}
+"""How a subclass of a plain type is made one, past what it overrides."""
+SETS = frozenset({"set", "frozenset"})
+"""Kinds whose items are sorted by their bytes: they come in another order in each process."""
+
+
+def form_for(cls: type) -> Kind | Callable[[Any], Any]:
+    """How values of a type are stored: as a kind, or as plain data that a function makes of them.
+
+    A type that only adds behaviour to another is stored as that one.
+    """
+    kind = _kind_for(cls)
+    if kind is not None:
+        return kind
+    if issubclass(cls, BaseException):  # LangGraph stores a task's error, and wants to read of it later
+        return repr
+    plain = next((make for base, make in _PLAIN_BASES.items() if issubclass(cls, base)), None)
+    if plain is None:
+        msg = (
+            f"a value of type {cls.__module__}.{cls.__qualname__} can't be stored: use plain data, a Pydantic model, "
+            "a dataclass, a NamedTuple or an enum, or keep it out of the graph's state"
+        )
+        raise Unserializable(msg)
+    return plain
+
+
+def _kind_for(cls: type) -> Kind | None:
+    kind = BY_TYPE.get(cls)
+    if kind is None and cls.__module__.partition(".")[0] == "numpy":
+        from holdfast.serde.arrays import kind_for_numpy  # noqa: PLC0415 - numpy may not be there
+
+        return kind_for_numpy(cls)
+    if kind is None:
+        base = next((base for base in _BASES if issubclass(cls, base)), None)
+        if base is pathlib.PurePath:
+            base = pathlib.PurePosixPath if issubclass(cls, pathlib.PurePosixPath) else pathlib.PureWindowsPath
+        kind = BY_TYPE.get(base) if base else None
+    return kind
+
+
+def stored_kind(key: int | str) -> Kind | None:
+    """The kind that is stored by a number, or by a name."""
+    kind = BY_CODE.get(key) if isinstance(key, int) else BY_NAME.get(key)
+    if kind is None and key in _NUMPY:
+        try:
+            from holdfast.serde.arrays import ARRAY, SCALAR  # noqa: PLC0415 - numpy may not be there
+        except ImportError as error:
+            msg = "a numpy array was stored, and numpy isn't installed: install it to read the array"
+            raise Unreadable(msg) from error
+        return ARRAY if key in (ARRAY.code, ARRAY.name) else SCALAR
+    return kind
+
+
+_NUMPY = (22, "ndarray", 30, "numpy")
+
+
+def build(kind: Kind, payload: Any) -> Any:
+    """The value that stored data of a kind stands for."""
+    try:
+        return kind.build(payload)
+    except Exception as error:
+        msg = f"a stored {kind.name} is damaged: {type(error).__name__}: {error}"
+        raise Unreadable(msg) from error
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be stored as text: a lone surrogate can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,370 @@
+"""The msgpack form: fast, binary, and the default.
+
+Plain data is msgpack as everybody knows it. What msgpack lacks is an extension, whose number says its kind
+and whose content is msgpack again. An instance of a class holds a packed head (name, version, shape, the
+fields that were given) and its fields. A list of models, messages above all, is one run: the few different
+heads once, a byte for each element that says which head is its own, and the fields of all of them, so that the
+unpacker is called once and not once an element.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import ormsgpack
+from pydantic import BaseModel
+
+from holdfast.errors import UnknownType, Unreadable, Unserializable
+from holdfast.serde.context import CheckpointContext
+from holdfast.serde.depth import MOST_PIECES, Depth
+from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_unicode, stored_kind
+from holdfast.serde.plans import ModelPlan, Parts
+from holdfast.serde.tree import Typed, rewrite
+from holdfast.serde.types import Entry, Stale, Types, put_together, unpack_head
+from holdfast.serde.unknown import FOREIGN, Foreign, Unknown
+
+Pack = Callable[[Any], bytes]
+Encode = Callable[[Any, Pack], Any]
+
+_OPTIONS = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+_MOST_HEADS = 256
+_MOST_CACHED = 4_096
+_LEAST, _MOST = -(2**63), 2**64 - 1
+_TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
+_PAIR, _END = b"\x92", b"\xc4\x07the end"
+
+_new = object.__new__
+# The descriptors themselves: object.__setattr__ would look each of them up, in the class and all above it.
+_set_dict: Any = vars(BaseModel)["__dict__"].__set__
+_set_given: Any = vars(BaseModel)["__pydantic_fields_set__"].__set__
+_set_extra: Any = vars(BaseModel)["__pydantic_extra__"].__set__
+_set_private: Any = vars(BaseModel)["__pydantic_private__"].__set__
+
+
+class Packer:
+    """Objects to bytes."""
+
+    def __init__(self, types: Types) -> None:
+        self.types = types
+        self._encoders: dict[type, Encode] = {}
+
+    def dumps(self, value: Any) -> bytes:
+        """Pack a value: natively, or where that can't be done right, piece by piece."""
+        try:
+            return _Fast(self).whole(value)
+        except Unserializable:
+            raise
+        except Exception:  # noqa: BLE001 - the packer hides what went wrong in here; the other way will say it
+            return self._slow(value, 0)
+
+    def piece(self, typed: Typed) -> bytes:
+        """A node of a tree, whose fields are objects already, as an instance of its class is stored."""
+        head = ormsgpack.packb([typed.name, typed.version, typed.shape, typed.given])
+        return self.dumps([head, typed.data] if typed.rest is None else [head, typed.data, typed.rest])
+
+    def encoder(self, cls: type) -> Encode:
+        """How values of a type are packed."""
+        encode = self._encoders.get(cls)
+        if encode is None:
+            encode = self._new_encoder(cls)
+            if len(self._encoders) >= _MOST_CACHED:
+                self._encoders.clear()
+            self._encoders[cls] = encode
+        return encode
+
+    def _slow(self, value: Any, depth: int) -> bytes:
+        """Pack a value that holds odd keys or odd text, or find out what in it can't be packed."""
+        if depth > MOST_PIECES:
+            raise Unserializable(_TOO_DEEP)
+        try:
+            return ormsgpack.packb(self._lower(value, partial(self._slow, depth=depth + 1)), option=_OPTIONS)
+        except ormsgpack.MsgpackEncodeError as error:
+            msg = f"a value of type {type(value).__qualname__} can't be stored: {error}"
+            raise Unserializable(msg) from error
+        except RecursionError:
+            raise Unserializable(_TOO_DEEP) from None
+
+    def _lower(self, value: Any, pack: Pack) -> Any:  # noqa: PLR0911 - a line for each type that msgpack has
+        """A value in which nothing is left that the packer would not take."""
+        cls = type(value)
+        if cls is str:
+            return value if is_unicode(value) else _as_kind(BY_NAME["text"], value, pack)
+        if cls is list:
+            return [self._lower(item, pack) for item in value]
+        if cls is dict:
+            if all(type(key) is str and is_unicode(key) for key in value):
+                return {key: self._lower(item, pack) for key, item in value.items()}
+            return _as_kind(BY_NAME["dict"], value, pack)
+        if cls is int:
+            return value if _LEAST <= value <= _MOST else _as_kind(BY_NAME["int"], value, pack)
+        if cls in (bool, float, bytes, memoryview) or value is None:
+            return value
+        made = self.encoder(cls)(value, pack)
+        return made if type(made) is ormsgpack.Ext else self._lower(made, pack)
+
+    def _new_encoder(self, cls: type) -> Encode:
+        if cls is int:  # of more than 64 bits
+            return partial(_as_kind, BY_NAME["int"])
+        if cls is Unknown:
+            return Unknown.packed
+        if self.types.entry(cls) is not None:
+            return partial(self._instance, cls)
+        form = form_for(cls)
+        return partial(_as_kind, form) if isinstance(form, Kind) else lambda value, pack: form(value)  # noqa: ARG005
+
+    def _instance(self, cls: type, value: Any, pack: Pack) -> Any:
+        entry: Any = self.types.entry(cls)
+        data, given, rest = entry.plan.take(value)
+        parts = [entry.head(given), data]
+        if rest and (kept := self._storable(rest, pack)):
+            parts.append(kept)
+        try:
+            return ormsgpack.Ext(TYPED, pack(parts))
+        except Unserializable:
+            dumped = entry.plan.dumped(value) if isinstance(entry.plan, ModelPlan) else None
+            if dumped is None:
+                raise
+            return ormsgpack.Ext(TYPED, pack([entry.loose_head(), dumped.data]))
+
+    def _storable(self, rest: Mapping[str, Any], pack: Pack) -> dict[str, Any]:
+        """What an instance carries besides its fields, as far as it can be stored."""
+        kept = {}
+        for name, item in rest.items():
+            try:
+                self._slow(item, 0)
+            except Exception:  # noqa: BLE001, S112 - a lock or a client: no part of the data
+                continue
+            pack(item)  # if this is the fast way, and that can't be taken, the whole value goes the other way
+            kept[name] = item
+        return kept
+
+
+class _Fast:
+    """One value on its way through the native packer."""
+
+    __slots__ = ("_depth", "_packer")
+
+    def __init__(self, packer: Packer) -> None:
+        self._packer = packer
+        self._depth = 0
+
+    def whole(self, value: Any) -> bytes:
+        if type(value) is list and value:
+            value = self._run(value) or value
+        elif type(value) is bytearray:  # which the packer takes for bytes
+            value = self._default(value)
+        return ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+
+    def _pack(self, value: Any) -> bytes:
+        self._depth += 1
+        if self._depth > MOST_PIECES:
+            raise RecursionError
+        packed = ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+        self._depth -= 1
+        return packed
+
+    def _default(self, value: Any) -> Any:
+        return self._packer.encoder(type(value))(value, self._pack)
+
+    def _run(self, values: list[Any]) -> Any:
+        """A list of models as one piece; None if it is no such list, or one of them holds more than its fields."""
+        entries: dict[type, Entry] = {}
+        heads: dict[bytes, int] = {}
+        index = bytearray()
+        contents = []
+        for value in values:
+            entry = entries.get(type(value)) or self._entry(value, entries)
+            if entry is None:
+                return None
+            content = value.__dict__
+            if tuple(content) != entry.fields or value.__pydantic_extra__ or value.__pydantic_private__:
+                return None
+            given = frozenset(value.__pydantic_fields_set__)
+            head = entry.heads.get(given) or entry.head(None if given == entry.plan.names else given)
+            number = heads.get(head)
+            if number is None:
+                number = heads[head] = len(heads)
+                if number >= _MOST_HEADS:
+                    return None
+            index.append(number)
+            contents.append(content)
+        return ormsgpack.Ext(RUN, self._pack([list(heads), bytes(index), contents]))
+
+    def _entry(self, value: Any, entries: dict[type, Entry]) -> Entry | None:
+        if not isinstance(value, BaseModel):
+            return None
+        entry = self._packer.types.entry(type(value))
+        if entry is None or entry.fields is None:
+            return None
+        entries[type(value)] = entry
+        return entry
+
+
+def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
+    taken = kind.take(value)
+    if kind.name in SETS:
+        taken.sort(key=pack)
+    return ormsgpack.Ext(kind.code, pack(taken))
+
+
+class Unpacker:
+    """Bytes to objects, or to a tree of `Typed` nodes that migrations can work on."""
+
+    def __init__(
+        self,
+        types: Types,
+        context: CheckpointContext,
+        *,
+        keep: bool,
+        foreign: Foreign,
+    ) -> None:
+        self._types = types
+        self._foreign = foreign
+        self._context = context
+        self._keep = keep
+        self._depth = Depth()
+        self._error: BaseException | None = None
+        self._typed: Callable[[bytes], Any] = self._object
+        self._run: Callable[[bytes], Any] = self._objects
+
+    def loads(self, data: bytes) -> Any:
+        """The value that was packed."""
+        try:
+            return self._unpack_whole(data)
+        except Stale:
+            tree = self._types.migrations.upgrade(self.tree(data), self._context)
+            return rewrite(tree, self.build)
+
+    def tree(self, data: bytes) -> Any:
+        """The value as a tree, as it was stored."""
+        self._typed, self._run = self._node, self._nodes
+        return self._unpack_whole(data)
+
+    def build(self, typed: Typed) -> Any:
+        """The instance that a node stands for, or its placeholder."""
+        try:
+            return self._types.build(typed, self._context)
+        except UnknownType:
+            if not self._keep or typed.raw is None:
+                raise
+            return Unknown(typed.name, typed.version, typed.raw)
+
+    def _unpack_whole(self, data: bytes) -> Any:
+        self._error = None
+        try:
+            # The unpacker ignores what follows a value, and would read JSON text as the number 123.
+            value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)), ext_hook=self._hook)
+        except ormsgpack.MsgpackDecodeError as error:
+            # What a hook raises, the unpacker hides behind an error of its own.
+            if self._error is not None:
+                raise self._error from None
+            msg = f"the stored data is damaged: {error}"
+            raise Unreadable(msg) from error
+        if end != _END[2:]:
+            msg = "the stored data is damaged: more follows behind the value"
+            raise Unreadable(msg)
+        return value
+
+    def _unpack(self, data: bytes) -> Any:
+        return ormsgpack.unpackb(data, ext_hook=self._hook)
+
+    def _hook(self, code: int, data: bytes) -> Any:
+        try:
+            levels = self._depth.down(data)
+            try:
+                if code == TYPED:
+                    return self._typed(data)
+                if code == RUN:
+                    return self._run(data)
+                return self._plain(code, data)
+            finally:
+                self._depth.up(data, levels)
+        except BaseException as error:
+            if self._error is None:
+                self._error = error
+            raise
+
+    def _plain(self, code: int, data: bytes) -> Any:
+        if code == FOREIGN:
+            _, _, raw = self._unpack(data)
+            return self._foreign(self._context, raw)
+        kind = stored_kind(code)
+        if kind is None:
+            msg = f"the stored data has an extension {code} that this version of holdfast doesn't know"
+            raise Unreadable(msg)
+        return build(kind, self._unpack(data))
+
+    # As objects.
+
+    def _object(self, data: bytes) -> Any:
+        head, content, *rest = self._unpack(data)
+        try:
+            spec = self._types.spec(head, self._context)
+        except UnknownType:
+            if not self._keep:
+                raise
+            name, version, _, _ = unpack_head(head)
+            return Unknown(name, version, data)
+        return put_together(spec, Parts(content, spec.given, rest[0] if rest else None))
+
+    def _objects(self, data: bytes) -> list[Any]:
+        heads, index, contents = self._unpack(data)
+        try:
+            specs = [self._types.spec(head, self._context) for head in heads]
+        except UnknownType:
+            if not self._keep:
+                raise
+            return [self._object(raw) for raw in _pieces(data)]
+        made: list[Any] = []
+        for number, content in zip(index, contents, strict=True):
+            spec = specs[number]
+            if spec.fields is None or tuple(content) != spec.fields:
+                made.append(put_together(spec, Parts(content, spec.given)))
+                continue
+            value = _new(spec.plan.cls)
+            _set_dict(value, content)
+            _set_given(value, set(content if spec.given is None else spec.given))
+            _set_extra(value, {} if spec.extra else None)
+            _set_private(value, None)
+            made.append(value)
+        return made
+
+    # As a tree.
+
+    def _node(self, data: bytes) -> Typed:
+        head, content, *rest = self._unpack(data)
+        return self._typed_node(head, content, rest[0] if rest else None, data)
+
+    def _nodes(self, data: bytes) -> list[Typed]:
+        heads, index, contents = self._unpack(data)
+        raws = _pieces(data) if self._keep else [None] * len(contents)
+        return [
+            self._typed_node(heads[number], content, None, raw)
+            for number, content, raw in zip(index, contents, raws, strict=True)
+        ]
+
+    def _typed_node(self, head: bytes, content: Any, rest: Any, raw: bytes | None) -> Typed:
+        name, version, shape, given = unpack_head(head)
+        name = self._types.canonical(name)
+        self._types.is_stale(name, version, self._context)  # refuses what is newer than this code
+        if type(content) is not dict:
+            msg = f"{name!r} is stored without its fields"
+            raise Unreadable(msg)
+        return Typed(name, content, version=version, shape=shape, given=given, rest=rest, raw=raw)
+
+
+def _pieces(run: bytes) -> list[bytes]:
+    """The elements of a run as if each had been stored by itself, their own extensions untouched."""
+    heads, index, contents = ormsgpack.unpackb(run, ext_hook=ormsgpack.Ext)
+    return [
+        ormsgpack.packb([heads[number], content], option=_OPTIONS)
+        for number, content in zip(index, contents, strict=True)
+    ]

@@ -1,0 +1,250 @@
+"""The serializer: objects to bytes and back, with names, versions and migrations, compressed and encrypted.
+
+    object -> tagged tree -> codec (msgpack or JSON) -> zstd -> AES-GCM
+
+Each stage that was used is named in the stored type tag, so every value says how to read it:
+`hf1:msgpack`, `hf1:json`, then `:zstd`, then `:aes:` and the id of the key.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import Any, Literal, Self
+
+import ormsgpack
+
+from holdfast.errors import HoldfastError, Tampered, UnknownType, Unreadable
+from holdfast.serde import compress as zstd
+from holdfast.serde import known, legacy
+from holdfast.serde.context import NOWHERE, CheckpointContext
+from holdfast.serde.crypto import Keys
+from holdfast.serde.kinds import TYPED
+from holdfast.serde.migrations import MigrationRegistry
+from holdfast.serde.packed import Packer, Unpacker
+from holdfast.serde.readable import Reader, Writer
+from holdfast.serde.registry import DEFAULT, ClassRegistry
+from holdfast.serde.tree import Typed, rewrite
+from holdfast.serde.types import OnUnknown, Types
+from holdfast.serde.unknown import Unknown
+
+Codec = Literal["msgpack", "json"]
+
+_CODECS = ("msgpack", "json")
+_FORMAT = "hf1"
+_ZSTD = ":zstd"
+_AES = ":aes:"
+_HIGHEST_LEVEL = 22
+
+
+class CheckpointSerializer:
+    """A versioned serializer for any LangGraph checkpointer, and the one that `holdfast.Saver` uses.
+
+    `classes` has the names of the application's classes (those of `@checkpoint_type` if left out),
+    `migrations` the steps that bring old data up to date. `strict` refuses classes that nobody
+    registered. `on_unknown="keep"` gives placeholders for values of unknown types instead of an error;
+    written back, they are what they were. `compress` is a level of zstd, or whether to compress at all. With `keys`,
+    everything is encrypted, and nothing else is read, unless `plaintext` says that older data may be.
+    `graph` is what migrations are told if the checkpoint itself names no graph.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: ClassRegistry | None = None,
+        migrations: MigrationRegistry | None = None,
+        codec: Codec = "msgpack",
+        compress: bool | int = False,
+        keys: Keys | None = None,
+        plaintext: bool = False,
+        strict: bool = False,
+        on_unknown: OnUnknown = "error",
+        graph: str | None = None,
+    ) -> None:
+        if codec not in _CODECS:
+            msg = f"unknown codec {codec!r}: it is 'msgpack' or 'json'"
+            raise ValueError(msg)
+        if on_unknown not in ("error", "keep"):
+            msg = f"on_unknown is 'error' or 'keep', not {on_unknown!r}"
+            raise ValueError(msg)
+        self.codec: Codec = codec
+        self.level = zstd.DEFAULT_LEVEL if compress is True else int(compress)
+        if not 0 <= self.level <= _HIGHEST_LEVEL:
+            msg = f"compress is a level from 1 to {_HIGHEST_LEVEL}, or True or False, not {compress!r}"
+            raise ValueError(msg)
+        self.keys = keys
+        self.plaintext = plaintext
+        self.on_unknown: OnUnknown = on_unknown
+        self.graph = graph
+        known.load()
+        self._use(Types(DEFAULT if classes is None else classes, migrations or MigrationRegistry(), strict=strict))
+
+    def _use(self, types: Types) -> None:
+        self._types = types
+        self._packer = Packer(types)
+        self._writer = Writer(types)
+
+    @property
+    def classes(self) -> ClassRegistry:
+        """The registered classes."""
+        return self._types.classes
+
+    @property
+    def migrations(self) -> MigrationRegistry:
+        """The migrations."""
+        return self._types.migrations
+
+    @property
+    def binds(self) -> bool:
+        """Whether each value is tied to the record that it was serialized for."""
+        return self.keys is not None
+
+    def with_allowlist(self, extra: Iterable[tuple[str, ...] | type]) -> Self:
+        """A serializer that also takes these classes as registered, as LangGraph asks for in its strict mode."""
+        pairs = {(item.__module__, item.__name__) if isinstance(item, type) else (item[0], item[1]) for item in extra}
+        if pairs <= self._types.allowed:
+            return self
+        clone = copy.copy(self)
+        types = Types(self.classes, self.migrations, strict=self._types.strict, allowed=pairs | self._types.allowed)
+        clone._use(types)  # noqa: SLF001 - it is one of us
+        return clone
+
+    # As LangGraph calls it, and as the engine does.
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Serialize a value that has no place yet."""
+        return self.dumps_in(NOWHERE, obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Read a value back that has no place."""
+        return self.loads_in(NOWHERE, data)
+
+    def dumps_in(self, context: CheckpointContext, value: Any, /) -> tuple[str, bytes]:
+        """Serialize a value for its place; `Unserializable` if it can't be."""
+        return self._seal(context, *self.dumps_clear(value))
+
+    def dumps_clear(self, value: Any) -> tuple[str, bytes]:
+        """The first stage alone: the same bytes for the same value each time."""
+        if self.codec == "msgpack":
+            return "hf1:msgpack", self._packer.dumps(value)
+        return "hf1:json", self._writer.dumps(value)
+
+    def loads_in(self, context: CheckpointContext, data: tuple[str, bytes], /) -> Any:
+        """Read a value back from its place; `Unreadable`, or one of its kin, if it can't be."""
+        tag, stored = data
+        try:
+            if tag == "hf1:msgpack" and self.keys is None:
+                return self._unpacker(context).loads(stored)
+            codec, clear = self._open(context, tag, stored)
+            return self._decode(context, codec, clear)
+        except HoldfastError:
+            raise
+        except RecursionError:
+            msg = "the stored data is nested too deep"
+            raise Unreadable(msg) from None
+        except Exception as error:
+            msg = f"the stored data is damaged: {type(error).__name__}: {error}"
+            raise Unreadable(msg) from error
+
+    def refreshed(self, context: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes] | None:
+        """A stored value as it would be stored today; None if it is already.
+
+        Whatever it holds of unknown types stays as it is.
+        """
+        keeping = copy.copy(self)
+        keeping.on_unknown = "keep"
+        clear = keeping.dumps_clear(keeping.loads_in(context, data))
+        tag, stored = data
+        codec, now = self._open(context, tag, stored)
+        if (codec, now) == clear and self._stages(tag) == self._stages_for(clear[1]):
+            return None
+        return self._seal(context, *clear)
+
+    def moved(self, source: CheckpointContext, target: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes]:
+        """A stored value for another place: encrypted for it, and otherwise as it is."""
+        if self.keys is None:
+            return data
+        tag, stored = data
+        outer, encrypted, _ = tag.partition(_AES)
+        clear = self._decrypt(source, tag, stored)
+        return self._encrypt(target, outer if encrypted else tag, clear)
+
+    # The stages.
+
+    def _seal(self, context: CheckpointContext, tag: str, data: bytes) -> tuple[str, bytes]:
+        if self.level and (packed := zstd.compress(data, self.level)) is not None:
+            tag, data = tag + _ZSTD, packed
+        return (tag, data) if self.keys is None else self._encrypt(context, tag, data)
+
+    def _open(self, context: CheckpointContext, tag: str, data: bytes) -> tuple[str, bytes]:
+        clear = self._decrypt(context, tag, data)
+        inner = tag.partition(_AES)[0]
+        codec, compressed, rest = inner.partition(_ZSTD)
+        if rest or (compressed and not codec.startswith(_FORMAT)):
+            msg = f"the stored type tag {tag[:80]!r} is not known"
+            raise Unreadable(msg)
+        return codec, zstd.decompress(clear) if compressed else clear
+
+    def _encrypt(self, context: CheckpointContext, tag: str, data: bytes) -> tuple[str, bytes]:
+        if self.keys is None:
+            return tag, data
+        full = f"{tag}{_AES}{self.keys.newest}"
+        return full, self.keys.encrypt(full, data, context)
+
+    def _decrypt(self, context: CheckpointContext, tag: str, data: bytes) -> bytes:
+        _, encrypted, key_id = tag.partition(_AES)
+        if encrypted:
+            if self.keys is None:
+                msg = f"encrypted with key {key_id[:80]!r}, but this serializer has no keys"
+                raise Unreadable(msg)
+            return self.keys.decrypt(key_id, tag, data, context)
+        if self.keys is not None and not self.plaintext:
+            msg = (
+                "not encrypted, but this serializer has keys and reads nothing else: if it is older than they are, "
+                "read with plaintext=True and run `holdfast migrate`"
+            )
+            raise Tampered(msg)
+        return data
+
+    def _decode(self, context: CheckpointContext, codec: str, data: bytes) -> Any:
+        if codec == "hf1:msgpack":
+            return self._unpacker(context).loads(data)
+        if codec == "hf1:json":
+            return self._reader(context).loads(data)
+        if codec.startswith("hf"):
+            msg = f"written in a form, {codec[:80]!r}, that this version of holdfast doesn't know: install a newer one"
+            raise Unreadable(msg)
+        return self._from_legacy(context, legacy.read(codec, data))
+
+    def _from_legacy(self, context: CheckpointContext, tree: Any) -> Any:
+        def name(typed: Typed) -> Typed:
+            typed.name = self._types.canonical(typed.name)
+            return typed
+
+        def build(typed: Typed) -> Any:
+            try:
+                return self._types.build(typed, context)
+            except UnknownType:
+                if self.on_unknown != "keep":
+                    raise
+                return Unknown(typed.name, typed.version, self._packer.piece(typed))
+
+        return rewrite(self.migrations.upgrade(rewrite(tree, name), context), build)
+
+    def _unpacker(self, context: CheckpointContext) -> Unpacker:
+        return Unpacker(self._types, context, keep=self.on_unknown == "keep", foreign=self._from_json)
+
+    def _reader(self, context: CheckpointContext) -> Reader:
+        return Reader(self._types, context, keep=self.on_unknown == "keep", foreign=self._from_msgpack)
+
+    def _from_json(self, context: CheckpointContext, raw: bytes) -> Any:
+        return self._reader(context).loads(raw)
+
+    def _from_msgpack(self, context: CheckpointContext, raw: bytes) -> Any:
+        return self._unpacker(context).loads(ormsgpack.packb(ormsgpack.Ext(TYPED, raw)))
+
+    def _stages(self, tag: str) -> tuple[bool, str]:
+        inner, _, key_id = tag.partition(_AES)
+        return inner.endswith(_ZSTD), key_id
+
+    def _stages_for(self, clear: bytes) -> tuple[bool, str]:
+        compressed = bool(self.level) and zstd.compress(clear, self.level) is not None
+        return compressed, self.keys.newest if self.keys else ""
