@@ -8,7 +8,7 @@ from typing import Any
 
 import serde_models as models
 from langchain_core.messages import AIMessage, HumanMessage
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from holdfast.serde import CheckpointSerializer
 from holdfast.serde.shapes import fingerprint
@@ -24,6 +24,13 @@ class Vowels(enum.Enum):
 class Letters(BaseModel):
     letters: frozenset[str] = LETTERS
     many: set[frozenset[str]] = {LETTERS, frozenset("xyz")}
+
+
+class Withheld(BaseModel):
+    one: int = Field(default=1, exclude=True)
+    two: int = Field(default=2, exclude=True)
+    three: int = Field(default=3, exclude=True)
+    four: int = 4
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ def values() -> dict[str, Any]:
         "not numbers": {float("nan"), 3.0, 1.0, 2.0, float("inf")},
         "enums": set(models.Size) | set(models.Word) | set(models.Color),
         "model": Letters(),
+        "excluded": Withheld(two=5),
         "members": list(Vowels),
         "extras": models.Open.model_validate({f"x{n}": n for n in (3, 1, 2)}),
         "given": models.Leaf(value=LETTERS, name="x"),

@@ -76,6 +76,7 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a mark that the terminal doesn't have is no reason to fail
+    _State.debug = False
     try:
         app()
     except HoldfastError as error:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from holdfast.cli import upkeep
 from holdfast.cli.screen import Screen, count, printable
@@ -63,6 +64,6 @@ def threads(url: str) -> int:
     table.columns[1].justify = "right"
     with reading(url, None) as engine:
         for info in upkeep.chosen(engine, ()):
-            table.add_row(printable(info.thread), str(info.checkpoints), printable(info.latest))
+            table.add_row(Text(printable(info.thread)), str(info.checkpoints), Text(printable(info.latest)))
     Screen().out.print(table)
     return 0

@@ -21,10 +21,12 @@ from holdfast.engine.engine import Engine, graph_of, metadata_of, opened, unread
 from holdfast.engine.logs import Reader, put_together
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
 from holdfast.engine.seal import binds, in_row, in_settled, in_skeleton, in_write, seal, unseal
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, Tampered
 
 _PAGE = 1024
 _ATTEMPTS = 20
+_LEAST_ARRAY = 0x90
+"""What packed lists begin with, at the least; a sealed value begins with the length of its tag, which is less."""
 
 
 @dataclass(slots=True)
@@ -159,10 +161,20 @@ def pack_settled(serde: SerializerProtocol, writes: Iterable[Write], key: Key, c
     return seal(serde, packed, in_settled(key, channel, seed)) if binds(serde) else packed
 
 
+def is_packed(serde: SerializerProtocol, data: bytes) -> bool:
+    """Whether settled writes aren't sealed as a whole; refused where all should be encrypted."""
+    if data[0] < _LEAST_ARRAY:
+        return False
+    if binds(serde) and not getattr(serde, "plaintext", False):
+        msg = "settled writes that aren't encrypted, and this serializer reads nothing else"
+        raise Tampered(msg)
+    return True
+
+
 def unpack_settled(serde: SerializerProtocol, data: bytes, key: Key, channel: str, seed: Ref | None) -> list[Write]:
     """The writes that were settled on a checkpoint."""
     try:
-        packed = unseal(serde, data, in_settled(key, channel, seed)) if binds(serde) else data
+        packed = data if is_packed(serde, data) else unseal(serde, data, in_settled(key, channel, seed))
         return [
             Write(key._replace(id=id_), task, idx, channel, path, value)
             for id_, task, idx, path, value in ormsgpack.unpackb(packed)

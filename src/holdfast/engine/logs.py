@@ -319,6 +319,12 @@ def split(data: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     return head, [(head, data[1:])]
 
 
+def unsplit(head: bytes, parts: Sequence[bytes]) -> bytes:
+    """A segment with what `split` took apart, or with other sealed parts in the place of its own."""
+    front = _UPDATE_HEAD.pack(_UPDATE, len(parts[0])) if head[0] == _UPDATE else head
+    return b"".join((front, *parts))
+
+
 class Reader:
     """Reads values out of logs.
 

@@ -11,14 +11,12 @@ import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.engine import graph_of
-from holdfast.engine.logs import _UPDATE, _UPDATE_HEAD, split
+from holdfast.engine.history import is_packed
+from holdfast.engine.logs import split, unsplit
 from holdfast.engine.records import Key, Record, Ref, Row, Segment, Write
 from holdfast.engine.seal import binds, in_metadata, in_row, in_segment, in_settled, in_skeleton, in_write, seal, unseal
 from holdfast.engine.walk import Need
 from holdfast.serde.context import CheckpointContext
-
-_ARRAY = 0x90
-"""What packed lists begin with, at the least; a sealed value begins with the length of its tag, which is less."""
 
 
 class Piece(NamedTuple):
@@ -111,8 +109,7 @@ class Cutter(NamedTuple):
         def join(values: Sequence[bytes]) -> Segment:
             rest = iter(values)
             sealed = [next(rest) if part else b"" for _, part in parts]
-            front = _UPDATE_HEAD.pack(_UPDATE, len(sealed[0])) if head[0] == _UPDATE else head
-            return segment._replace(data=b"".join((front, *sealed)))
+            return segment._replace(data=unsplit(head, sealed))
 
         pieces = [Piece(need.key, need.channel, in_segment(*place, name, graph), part) for name, part in parts if part]
         return Cut(segment, pieces, join)
@@ -122,7 +119,7 @@ class Cutter(NamedTuple):
         key, channel = need.key, need.channel
         context = in_settled(key, channel, need.seed)
         whole = [Piece(key, f"settled writes to {channel}", context, segment.data)]
-        if segment.data[0] >= _ARRAY:
+        if is_packed(self.serde, segment.data):
             whole = []
         entries = ormsgpack.unpackb(self.open(whole[0]) if whole else segment.data)
         graph = self.graphs.get(key)

@@ -15,6 +15,7 @@ from holdfast.engine.engine import Engine, metadata_of, new_log
 from holdfast.engine.history import Lineage, Trails, check_whole, follow, pack_settled, seed_name, trace, writes_name
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
+from holdfast.engine.moving import Mover
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved
 from holdfast.errors import BadConfig, Conflict, StoreError
@@ -95,25 +96,13 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
         return
     # Logs of its own, so that the two threads can go on from here without meeting.
     names = {segment.log: new_log() for segment in segments}
-
-    def moved(ref: Ref) -> Ref:
-        return Ref(names[ref.log], ref.seq) if ref.log else ref
-
-    rows = tuple(
-        row._replace(
-            key=row.key._replace(thread=target),
-            refs={channel: moved(ref) if ref else None for channel, ref in row.refs.items()},
-            settled={name: moved(ref) for name, ref in row.settled.items()},
-            labels=labels(metadata_of(engine.serde, row)),
-        )
-        for row in found.rows
-    )
+    mover = Mover(engine.serde, target, names)
     await engine.backend.apply(
         Change(
             target,
-            rows=rows,
-            segments=tuple(Segment(*moved(Ref(s.log, s.seq)), s.data) for s in sorted(segments)),
-            writes=tuple(write._replace(key=write.key._replace(thread=target)) for write in found.writes),
+            rows=tuple(mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row))) for row in found.rows),
+            segments=tuple(mover.segments(found.rows, segments)),
+            writes=tuple(mover.write(write) for write in found.writes),
         )
     )
     engine.known.forget(target)

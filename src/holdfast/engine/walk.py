@@ -64,7 +64,7 @@ async def sheets(backend: Backend, thread: str) -> AsyncIterator[Sheet]:
 
 
 async def _sheet(backend: Backend, thread: str, found: Found, seen: dict[str, int]) -> Sheet:
-    needs: Sequence[Need] = [need for row in found.rows for need in _needs(row)]
+    needs: Sequence[Need] = [need for row in found.rows for need in needs_of(row)]
     settled = _last(need.ref for need in needs if need.is_settled)
     more = (await backend.fetch(thread, "", settled, (), ())).segments if settled else []
     there = {segment[:2]: segment for segment in (*found.segments, *more)}
@@ -79,7 +79,8 @@ async def _sheet(backend: Backend, thread: str, found: Found, seen: dict[str, in
     return Sheet(found.rows, found.writes, needs, logs, fresh, found.revisions[thread])
 
 
-def _needs(row: Row) -> Iterator[Need]:
+def needs_of(row: Row) -> Iterator[Need]:
+    """What a row needs of logs."""
     for channel, ref in row.refs.items():
         if ref and ref.log:
             yield Need(row.key, channel, ref)

@@ -1,12 +1,21 @@
 """numpy's arrays and scalars. Imported only where numpy is."""
 
 import math
-from typing import Any
+import re
+import sys
+from typing import Any, Literal
 
 import numpy as np
 
 from holdfast.errors import Unserializable
 from holdfast.serde.kinds import Kind
+
+# What a dtype calls itself: byte order, kind, size, unit of time. Kinds that hold pointers aren't among them.
+_DTYPE = re.compile(r"[<>|=][?biufcSUVmM][0-9]{0,9}(?:\[[0-9]{0,9}[A-Za-z]{1,2}\])?")
+_MOST_DIMENSIONS = 64
+# Items may be without any bytes, and then nothing else says that there can't be so many.
+_MOST_ITEMS = 1 << 40
+_MOST_EMPTY = 1 << 20
 
 
 def kind_for_numpy(cls: type) -> Kind | None:
@@ -46,8 +55,11 @@ def _dtype(stored: Any) -> np.dtype[Any]:
     elif isinstance(stored, list):
         base, shape = stored
         dtype = np.dtype((_dtype(base), tuple(shape)))
+    elif type(stored) is str and _DTYPE.fullmatch(stored):
+        dtype = np.dtype(stored)
     else:
-        dtype = np.dtype(str(stored))
+        msg = "an array of no type that can be stored"
+        raise ValueError(msg)
     if dtype.hasobject:
         msg = "an array of Python objects"
         raise ValueError(msg)
@@ -55,18 +67,39 @@ def _dtype(stored: Any) -> np.dtype[Any]:
 
 
 def _take_array(array: np.ndarray[Any, Any]) -> list[Any]:
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    return [_describe(array.dtype), list(array.shape), order, array.tobytes(order=order)]  # type: ignore[arg-type]
+    order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    if array.dtype.names:  # what lies between the fields is whatever was in memory
+        whole = np.zeros(array.shape, array.dtype, order=order)
+        for name in array.dtype.names:
+            whole[name] = array[name]
+        array = whole
+    return [_describe(array.dtype), list(array.shape), order, array.tobytes(order=order)]
 
 
 def _build_array(stored: list[Any]) -> np.ndarray[Any, Any]:
     kind, shape, order, data = stored
     dtype = _dtype(kind)
-    if any(length < 0 for length in shape) or len(data) != dtype.itemsize * math.prod(shape):
-        msg = f"an array of shape {shape} and type {dtype} in {len(data)} bytes"
+    if type(data) is not bytes or len(data) != dtype.itemsize * _size(shape):
+        msg = f"an array of type {dtype} doesn't fit its data"
         raise ValueError(msg)
-    array = np.frombuffer(data, dtype) if dtype.itemsize else np.empty(math.prod(shape), dtype)
-    return array.reshape(shape, order="F" if order == "F" else "C").copy(order="K")
+    if not dtype.itemsize and _size(shape) > _MOST_EMPTY:
+        msg = f"an array of more than {_MOST_EMPTY} empty items"
+        raise ValueError(msg)
+    array = np.frombuffer(bytearray(data), dtype) if data else np.zeros(_size(shape), dtype)
+    return array.reshape(shape, order="F" if order == "F" else "C")
+
+
+def _size(shape: Any) -> int:
+    """How many items an array of a shape has."""
+    is_shape = type(shape) is list and len(shape) <= _MOST_DIMENSIONS
+    if not is_shape or not all(type(length) is int and 0 <= length <= sys.maxsize for length in shape):
+        msg = "an array has no such shape"
+        raise ValueError(msg)
+    size = int(math.prod(shape))
+    if size > _MOST_ITEMS:
+        msg = f"an array of {size} items"
+        raise ValueError(msg)
+    return size
 
 
 def _take_scalar(value: np.generic) -> list[Any]:

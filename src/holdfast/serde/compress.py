@@ -11,6 +11,9 @@ SHORTEST = 512
 """Shorter data isn't compressed: it would hardly become smaller."""
 LARGEST = 1 << 30
 """No more than this is made of stored data, whatever it says of itself."""
+PLENTY = 16 << 20
+"""More than this is only made of data that isn't suspiciously short for it."""
+HIGHEST_RATIO = 1_000
 
 
 class _Local(threading.local):
@@ -32,17 +35,23 @@ def compress(data: bytes, level: int) -> bytes | None:
     if compressor is None:
         compressor = _local.compressors[level] = zstandard.ZstdCompressor(level)
     packed = compressor.compress(data)
-    return packed if len(packed) < len(data) else None
+    return packed if len(packed) < len(data) and _is_plausible(len(data), len(packed)) else None
 
 
 def decompress(data: bytes) -> bytes:
     """What was compressed."""
     try:
         size = zstandard.frame_content_size(data)
-        if not 0 <= size <= LARGEST:
-            msg = f"the stored data says that it is {size} bytes when decompressed; {LARGEST} is the most"
+        if not _is_plausible(size, len(data)):
+            msg = (
+                f"{len(data)} bytes of stored data say that they are {size} bytes when decompressed, which is too many"
+            )
             raise Unreadable(msg)
         return _local.decompressor.decompress(data)
     except zstandard.ZstdError as error:
         msg = f"the compressed data is damaged: {error}"
         raise Unreadable(msg) from error
+
+
+def _is_plausible(size: int, packed: int) -> bool:
+    return 0 <= size <= max(PLENTY, min(LARGEST, HIGHEST_RATIO * packed))

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
+
 from holdfast.errors import UnknownType
 from holdfast.serde.shapes import kind_of
 
@@ -24,7 +26,7 @@ _PLAIN: dict[str, Any] = {
         *(dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, pathlib.Path),
     )
 } | {"Any": Any, "None": None}
-_MOST_NESTED = 16
+_MOST_NESTED = 6
 
 
 def name_of(cls: type, name: Callable[[type], str]) -> str | None:
@@ -77,6 +79,10 @@ def find(name: str, class_of: Callable[[str], tuple[type, bool]]) -> tuple[type,
         except UnknownType:  # other serializers name an argument without its module
             return class_of(f"{origin.__module__}:{part}")
 
+    made = vars(origin).get("__pydantic_generic_metadata__") or {}
+    if not issubclass(origin, BaseModel) or not made.get("parameters"):
+        msg = f"stored data is of type {name!r}, but {origin_name!r} takes no arguments"
+        raise UnknownType(msg)
     arguments = tuple(_read(part, argument_of, 0) for part in inner)
     try:
         found = origin[arguments if len(arguments) != 1 else arguments[0]]  # type: ignore[index]

@@ -34,6 +34,8 @@ class Kind(NamedTuple):
     types: tuple[type, ...]
     take: Callable[[Any], Any]
     build: Callable[[Any], Any]
+    stored: tuple[type, ...] = (list,)
+    """What `take` makes. `build` is given nothing else: a stored range, say, could take for ever to go through."""
 
 
 TYPED, RUN = 0, 1
@@ -58,6 +60,8 @@ _ADDRESSES: dict[str, Any] = {
     )
 }
 _LONGEST_NUMBER = 10_000_000
+_LONGEST_FRACTION = 100_000
+"""In bits: making one takes time that grows with the square of them."""
 # In the application's own context, text that is no number may pass for NaN.
 _EXACT = decimal.Context(traps=[decimal.InvalidOperation])
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
@@ -160,11 +164,6 @@ def _take_pattern(value: re.Pattern[Any]) -> list[Any]:
     return [value.pattern, value.flags]
 
 
-def _build_pattern(stored: list[Any]) -> re.Pattern[Any]:
-    pattern, flags = stored
-    return compile_pattern(pattern, flags)
-
-
 def _take_path(value: pathlib.PurePath) -> list[str]:
     return [next(name for name, cls in _PATHS.items() if isinstance(value, cls)), str(value)]
 
@@ -173,9 +172,19 @@ def _build_decimal(text: str) -> decimal.Decimal:
     return decimal.Decimal(text, _EXACT)
 
 
+def _take_fraction(value: fractions.Fraction) -> list[int]:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > _LONGEST_FRACTION:
+        msg = f"a fraction of numbers longer than {_LONGEST_FRACTION} bits can't be stored"
+        raise Unserializable(msg)
+    return [value.numerator, value.denominator]
+
+
 def _build_fraction(stored: list[Any]) -> fractions.Fraction:
     above, below = stored  # as text, "1e999999999" would take for ever
-    return fractions.Fraction(above + 0, below + 0)
+    if max(above.bit_length(), below.bit_length()) > _LONGEST_FRACTION:
+        msg = "a fraction of too many digits"
+        raise ValueError(msg)
+    return fractions.Fraction(above, below)
 
 
 def _build_zone(key: str) -> zoneinfo.ZoneInfo:
@@ -185,10 +194,43 @@ def _build_zone(key: str) -> zoneinfo.ZoneInfo:
     return zoneinfo.ZoneInfo(key)
 
 
-def _complex(stored: list[Any]) -> complex:
-    real, imaginary = stored
-    return complex(real, imaginary)
+def _take_odd_text(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
 
+
+def _build_odd_text(stored: bytes) -> str:
+    return stored.decode("utf-8", "surrogatepass")
+
+
+def _take_timedelta(value: dt.timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _take_address(value: Any) -> list[str]:
+    return [type(value).__name__, str(value)]
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        msg = f"text expected, not {type(value).__name__}"
+        raise TypeError(msg)
+    return value
+
+
+def _take_secret(value: SecretStr | SecretBytes) -> list[Any]:
+    return [type(value).__name__, value.get_secret_value()]
+
+
+def _build_defaultdict(stored: list[Any]) -> defaultdict[Any, Any]:
+    factory, *pairs = stored
+    return defaultdict(_FACTORIES[factory] if factory else None, _from_pairs(pairs))
+
+
+def _take_bytes(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+_TEXT, _BYTES = (str,), (bytes,)
 
 KINDS = [
     Kind("tuple", 2, (tuple,), list, tuple),
@@ -196,46 +238,31 @@ KINDS = [
     Kind("frozenset", 4, (frozenset,), list, frozenset),
     Kind("deque", 5, (deque,), lambda v: [v.maxlen, *v], lambda s: deque(s[1:], s[0])),
     Kind("dict", 6, (), _pairs, _from_pairs),  # one with keys that are no text
-    Kind("int", 7, (), _take_int, _build_int),  # one of more than 64 bits
-    Kind(
-        "text", 8, (), lambda v: v.encode("utf-8", "surrogatepass"), lambda s: s.decode("utf-8", "surrogatepass")
-    ),  # one that is no Unicode
-    Kind("bytearray", 9, (bytearray,), bytes, bytearray),
-    Kind("complex", 10, (complex,), lambda v: [v.real, v.imag], _complex),
-    Kind("datetime", 11, (dt.datetime,), _take_moment, partial(_build_moment, dt.datetime)),
-    Kind("date", 12, (dt.date,), dt.date.isoformat, dt.date.fromisoformat),
-    Kind("time", 13, (dt.time,), _take_moment, partial(_build_moment, dt.time)),
-    Kind(
-        "timedelta", 14, (dt.timedelta,), lambda v: [v.days, v.seconds, v.microseconds], lambda s: dt.timedelta(*s[:3])
-    ),
+    Kind("int", 7, (), _take_int, _build_int, _TEXT),  # one of more than 64 bits
+    Kind("text", 8, (), _take_odd_text, _build_odd_text, _BYTES),  # one that is no Unicode
+    Kind("bytearray", 9, (bytearray,), bytes, bytearray, _BYTES),
+    Kind("complex", 10, (complex,), lambda v: [v.real, v.imag], lambda s: complex(*s)),
+    Kind("datetime", 11, (dt.datetime,), _take_moment, partial(_build_moment, dt.datetime), (str, list)),
+    Kind("date", 12, (dt.date,), dt.date.isoformat, dt.date.fromisoformat, _TEXT),
+    Kind("time", 13, (dt.time,), _take_moment, partial(_build_moment, dt.time), (str, list)),
+    Kind("timedelta", 14, (dt.timedelta,), _take_timedelta, lambda s: dt.timedelta(*s[:3])),
     Kind("timezone", 15, (dt.timezone,), _take_timezone, _build_timezone),
-    Kind("zone", 16, (zoneinfo.ZoneInfo,), _take_zone, _build_zone),
-    Kind("decimal", 17, (decimal.Decimal,), decimal.Decimal.__str__, _build_decimal),
-    Kind("uuid", 18, (uuid.UUID,), str, uuid.UUID),
-    Kind(
-        "path", 19, tuple(_PATHS.values()), _take_path, lambda s: _PATHS[s[0]](s[1])
-    ),
-    Kind("pattern", 20, (re.Pattern,), _take_pattern, _build_pattern),
-    Kind(
-        "ip", 21, tuple(_ADDRESSES.values()), lambda v: [type(v).__name__, str(v)], lambda s: _ADDRESSES[s[0]](s[1])
-    ),
-    Kind(
-        "secret", 23, (SecretStr, SecretBytes), lambda v: [type(v).__name__, v.get_secret_value()], _build_secret
-    ),
+    Kind("zone", 16, (zoneinfo.ZoneInfo,), _take_zone, _build_zone, _TEXT),
+    Kind("decimal", 17, (decimal.Decimal,), decimal.Decimal.__str__, _build_decimal, _TEXT),
+    Kind("uuid", 18, (uuid.UUID,), str, uuid.UUID, _TEXT),
+    Kind("path", 19, tuple(_PATHS.values()), _take_path, lambda s: _PATHS[s[0]](s[1])),
+    Kind("pattern", 20, (re.Pattern,), _take_pattern, lambda s: compile_pattern(*s)),
+    Kind("ip", 21, tuple(_ADDRESSES.values()), _take_address, lambda s: _ADDRESSES[s[0]](_text(s[1]))),
+    Kind("secret", 23, (SecretStr, SecretBytes), _take_secret, _build_secret),
     Kind("OrderedDict", 24, (OrderedDict,), _pairs, lambda s: OrderedDict(_from_pairs(s))),
-    Kind(
-        "defaultdict", 25, (defaultdict,), _take_defaultdict,
-        lambda s: defaultdict(_FACTORIES[s[0]] if s[0] else None, _from_pairs(s[1:])),
-    ),
+    Kind("defaultdict", 25, (defaultdict,), _take_defaultdict, _build_defaultdict),
     Kind("Counter", 26, (Counter,), _pairs, lambda s: Counter(_from_pairs(s))),
     Kind("range", 27, (range,), lambda v: [v.start, v.stop, v.step], lambda s: range(*s)),
     Kind("slice", 28, (slice,), lambda v: [v.start, v.stop, v.step], lambda s: slice(*s)),
-    Kind("fraction", 29, (fractions.Fraction,), lambda v: [v.numerator, v.denominator], _build_fraction),
-    Kind("float", 31, (), float.__repr__, float),  # JSON only: NaN and the infinities
-    Kind(
-        "bytes", 32, (), lambda v: base64.b64encode(v).decode(), lambda s: base64.b64decode(s, validate=True)
-    ),  # JSON only
-]  # fmt: skip
+    Kind("fraction", 29, (fractions.Fraction,), _take_fraction, _build_fraction),
+    Kind("float", 31, (), float.__repr__, float, _TEXT),  # in JSON only: NaN and the infinities
+    Kind("bytes", 32, (), _take_bytes, lambda s: base64.b64decode(s, validate=True), _TEXT),  # in JSON only
+]
 
 BY_CODE = {kind.code: kind for kind in KINDS}
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -308,6 +335,9 @@ _NUMPY = (22, "ndarray", 30, "numpy")
 
 def build(kind: Kind, payload: Any) -> Any:
     """The value that stored data of a kind stands for."""
+    if type(payload) not in kind.stored:
+        msg = f"a stored {kind.name} is damaged: it is a {type(payload).__name__}"
+        raise Unreadable(msg)
     try:
         return kind.build(payload)
     except Exception as error:

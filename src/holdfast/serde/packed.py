@@ -7,7 +7,7 @@ heads once, a byte for each element that says which head is its own, and the fie
 unpacker is called once and not once an element.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ _MOST_HEADS = 256
 _MOST_CACHED = 4_096
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
+_DAMAGED = "a typed value is damaged"
 _PAIR, _END = b"\x92", b"\xc4\x07the end"
 
 _new = object.__new__
@@ -86,6 +87,8 @@ class Packer:
             raise Unserializable(_TOO_DEEP)
         try:
             return ormsgpack.packb(self._lower(value, partial(self._slow, depth=depth + 1)), option=_OPTIONS)
+        except Unserializable:
+            raise
         except ormsgpack.MsgpackEncodeError as error:
             msg = f"a value of type {type(value).__qualname__} can't be stored: {error}"
             raise Unserializable(msg) from error
@@ -123,28 +126,36 @@ class Packer:
     def _instance(self, cls: type, value: Any, pack: Pack) -> Any:
         entry: Any = self.types.entry(cls)
         data, given, rest = entry.plan.take(value)
-        parts = [entry.head(given), data]
-        if rest and (kept := self._storable(rest, pack)):
-            parts.append(kept)
         try:
-            return ormsgpack.Ext(TYPED, pack(parts))
+            if not rest:
+                return ormsgpack.Ext(TYPED, pack([entry.head(given), data]))
+            parts = [pack(entry.head(given)), pack(data), _map(self._storable(rest, pack), pack)]
+            return ormsgpack.Ext(TYPED, _array(parts))
         except Unserializable:
             dumped = entry.plan.dumped(value) if isinstance(entry.plan, ModelPlan) else None
             if dumped is None:
                 raise
             return ormsgpack.Ext(TYPED, pack([entry.loose_head(), dumped.data]))
 
-    def _storable(self, rest: Mapping[str, Any], pack: Pack) -> dict[str, Any]:
-        """What an instance carries besides its fields, as far as it can be stored."""
+    def _storable(self, rest: Mapping[str, Any], pack: Pack) -> dict[str, bytes]:
+        """What an instance carries besides its fields, packed, as far as it can be stored."""
         kept = {}
         for name, item in rest.items():
             try:
-                self._slow(item, 0)
-            except Exception:  # noqa: BLE001, S112 - a lock or a client: no part of the data
-                continue
-            pack(item)  # if this is the fast way, and that can't be taken, the whole value goes the other way
-            kept[name] = item
+                kept[name] = pack(item)
+            except Unserializable:
+                continue  # a lock or a client: no part of the data
+            except Exception:
+                if self._is_storable(item):  # but not the fast way: then all of it has to go the other
+                    raise
         return kept
+
+    def _is_storable(self, value: Any) -> bool:
+        try:
+            self._slow(value, 0)
+        except Unserializable:
+            return False
+        return True
 
 
 class _Fast:
@@ -210,9 +221,25 @@ class _Fast:
 
 def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
     taken = kind.take(value)
-    if kind.name in SETS:
-        taken.sort(key=pack)
-    return ormsgpack.Ext(kind.code, pack(taken))
+    packed = _array(sorted(map(pack, taken))) if kind.name in SETS else pack(taken)
+    return ormsgpack.Ext(kind.code, packed)
+
+
+def _array(packed: Sequence[bytes]) -> bytes:
+    """Packed items as one packed list."""
+    return _counted(len(packed), 0x90, b"\xdc", b"\xdd") + b"".join(packed)
+
+
+def _map(packed: Mapping[str, bytes], pack: Pack) -> bytes:
+    """Packed items by name as one packed dict."""
+    items = [part for name, item in packed.items() for part in (pack(name), item)]
+    return _counted(len(packed), 0x80, b"\xde", b"\xdf") + b"".join(items)
+
+
+def _counted(count: int, short: int, medium: bytes, long: bytes) -> bytes:
+    if count < 16:  # noqa: PLR2004 - as msgpack has it
+        return bytes((short | count,))
+    return medium + count.to_bytes(2) if count < 1 << 16 else long + count.to_bytes(4)
 
 
 class Unpacker:
@@ -302,10 +329,27 @@ class Unpacker:
             raise Unreadable(msg)
         return build(kind, self._unpack(data))
 
+    def _instance(self, data: bytes) -> tuple[bytes, Any, Any]:
+        parts = self._unpack(data)
+        if type(parts) is not list or not 2 <= len(parts) <= 3 or type(parts[0]) is not bytes:  # noqa: PLR2004
+            raise Unreadable(_DAMAGED)
+        head, content, *rest = parts
+        return head, content, rest[0] if rest else None
+
+    def _run_of(self, data: bytes) -> tuple[list[bytes], bytes, list[dict[str, Any]]]:
+        parts = self._unpack(data)
+        if type(parts) is not list or [type(part) for part in parts] != [list, bytes, list]:
+            raise Unreadable(_DAMAGED)
+        heads, index, contents = parts
+        is_right = all(type(head) is bytes for head in heads) and len(index) == len(contents)
+        if not is_right or max(index, default=0) >= max(len(heads), 1) or set(map(type, contents)) - {dict}:
+            raise Unreadable(_DAMAGED)
+        return heads, index, contents
+
     # As objects.
 
     def _object(self, data: bytes) -> Any:
-        head, content, *rest = self._unpack(data)
+        head, content, rest = self._instance(data)
         try:
             spec = self._types.spec(head, self._context)
         except UnknownType:
@@ -313,10 +357,10 @@ class Unpacker:
                 raise
             name, version, _, _ = unpack_head(head)
             return Unknown(name, version, data)
-        return put_together(spec, Parts(content, spec.given, rest[0] if rest else None))
+        return put_together(spec, Parts(content, spec.given, rest))
 
     def _objects(self, data: bytes) -> list[Any]:
-        heads, index, contents = self._unpack(data)
+        heads, index, contents = self._run_of(data)
         try:
             specs = [self._types.spec(head, self._context) for head in heads]
         except UnknownType:
@@ -340,11 +384,10 @@ class Unpacker:
     # As a tree.
 
     def _node(self, data: bytes) -> Typed:
-        head, content, *rest = self._unpack(data)
-        return self._typed_node(head, content, rest[0] if rest else None, data)
+        return self._typed_node(*self._instance(data), data)
 
     def _nodes(self, data: bytes) -> list[Typed]:
-        heads, index, contents = self._unpack(data)
+        heads, index, contents = self._run_of(data)
         raws = _pieces(data) if self._keep else [None] * len(contents)
         return [
             self._typed_node(heads[number], content, None, raw)

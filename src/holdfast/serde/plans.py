@@ -4,12 +4,14 @@ There are two ways back. `restore` puts an instance together exactly as it was, 
 class. `rebuild` is for a class whose shape has changed since: if the class is trusted, because the
 application registered it, it validates the data itself; any other class is filled field by field, checked
 against its annotations, and again none of its code runs. So stored data can't make a class that nobody
-registered do anything.
+registered do anything; defaults that take no arguments are all that is asked of it.
 """
 
 import dataclasses
+import enum
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import Any, NamedTuple, Protocol
 
 import pydantic_core
@@ -134,8 +136,8 @@ class ModelPlan:
                 full[name] = data[name]
             elif name in self.excluded and name in rest:
                 full[name] = rest[name]
-            elif name in self.excluded and not info.is_required():
-                full[name] = info.get_default(call_default_factory=True, validated_data=full)
+            elif name in self.excluded and not info.is_required() and not info.default_factory_takes_validated_data:
+                full[name] = info.get_default(call_default_factory=True)
         return {**full, **data}
 
     def _private(self, rest: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -151,8 +153,8 @@ class ModelPlan:
         for name, info in self.cls.model_fields.items():
             if name in data:
                 filled[name] = checked(info.annotation, data[name])
-            elif not info.is_required():
-                filled[name] = info.get_default(call_default_factory=True, validated_data=filled)
+            elif not info.is_required() and not info.default_factory_takes_validated_data:
+                filled[name] = info.get_default(call_default_factory=True)
             elif name not in self.excluded:
                 raise ValueError(_missing(name))
         if self.extra:
@@ -253,7 +255,7 @@ class DataclassPlan:
     def take(self, value: Any, /) -> Parts:
         """Read its fields, and what else was set on it."""
         data = {info.name: getattr(value, info.name) for info in self._fields if hasattr(value, info.name)}
-        own = getattr(value, "__dict__", {})
+        own = _own(value)
         rest = {name: item for name, item in own.items() if name not in self.names} if len(own) > len(data) else None
         return Parts(data, None, rest or None)
 
@@ -262,10 +264,15 @@ class DataclassPlan:
         value = _new(self.cls)
         for name, item in parts.data.items():
             _set(value, name, item)
-        for name, item in (parts.rest or {}).items():
-            if hasattr(value, "__dict__"):
-                value.__dict__[name] = item
+        if parts.rest:
+            own = _own(value)
+            own.update((name, item) for name, item in parts.rest.items() if self._is_free(name))
         return value
+
+    def _is_free(self, name: str) -> bool:
+        """Whether an instance may have an attribute of that name: not one that hides a method."""
+        found = next((vars(cls)[name] for cls in self.cls.__mro__ if name in vars(cls)), None)
+        return found is None or isinstance(found, cached_property)
 
     def rebuild(self, parts: Parts, /, *, trusted: bool) -> Any:
         """Call the class if it is trusted, else set its fields."""
@@ -336,9 +343,12 @@ class EnumPlan:
         for member in self.cls:
             if type(member.value) is type(value) and member.value == value:
                 return member
-        combine = getattr(self.cls, "__or__", None)
-        if combine is not None and isinstance(value, int) and hasattr(self.cls, "_flag_mask_"):
-            return self.cls(value)  # flags put together have no name
+        if issubclass(self.cls, enum.Flag) and type(value) is int:  # flags put together have no name
+            flags = [member for member in self.cls if member.value & value == member.value]
+            # Python makes them by a method that a class may have made its own.
+            is_own = self.cls._missing_.__func__ is not enum.Flag._missing_.__func__  # type: ignore[attr-defined]
+            if not is_own and sum(flag.value for flag in flags) == value:
+                return reduce(or_, flags, self.cls(0))
         msg = f"it has no member {name or value!r}"
         raise ValueError(msg)
 
@@ -370,6 +380,15 @@ class SlotsPlan:
     def rebuild(self, parts: Parts, /, *, trusted: bool) -> Any:  # noqa: ARG002 - only LangGraph's own are ever built
         """Call the class."""
         return self.cls(**parts.data)
+
+
+def _own(value: Any) -> dict[str, Any]:
+    """An instance's `__dict__`, if it has one, past what its class makes of asking for it."""
+    try:
+        own: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return own
 
 
 def _missing(name: str) -> str:

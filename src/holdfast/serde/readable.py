@@ -6,6 +6,8 @@ text, is written as one of the latter, so that no data is ever taken for anythin
 """
 
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -83,9 +85,8 @@ class Writer:
             if dumped is None:
                 raise
             return {"_type": entry.name, "_version": entry.version, "_data": self._fields(dumped.data)}
-        kept = {name: item for name, item in (rest or {}).items() if self._is_storable(item)}
-        if kept:
-            made["_rest"] = self._fields(kept)
+        if rest and (kept := self._storable(rest)):
+            made["_rest"] = kept
         return made
 
     def _fields(self, data: dict[str, Any]) -> Any:
@@ -93,12 +94,17 @@ class Writer:
             return {name: self._lower(item) for name, item in data.items()}
         return self._kind(BY_NAME["dict"], data)
 
-    def _is_storable(self, value: Any) -> bool:
-        try:
-            self.dumps(value)
-        except Exception:  # noqa: BLE001 - it is no part of the data
-            return False
-        return True
+    def _storable(self, rest: Mapping[str, Any]) -> Any:
+        """What an instance carries besides its fields, as far as it can be stored."""
+        kept = {}
+        for name, item in rest.items():
+            with suppress(Unserializable):  # a lock or a client: no part of the data
+                kept[name] = self._lower(item)
+        return (
+            kept
+            if "_type" not in kept
+            else {"_type": "dict", "_data": [part for pair in kept.items() for part in pair]}
+        )
 
 
 class Reader:

@@ -140,16 +140,20 @@ def find_imported(name: str) -> type | None:
     """
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
-    if not isinstance(found, ModuleType):
+    if not issubclass(type(found), ModuleType):
         return _seen.get(name)
+    names = _module_names(found)
     for part in path.split("."):
-        try:
-            found = vars(found).get(part)
-        except TypeError:
-            found = None
-    if isinstance(found, type) and place_of(found) == name and kind_of(found):
-        return found
-    return _seen.get(name)
+        found = names.get(part)
+        if not issubclass(type(found), type):
+            return _seen.get(name)
+        names = _class_names(found)
+    return found if place_of(found) == name and kind_of(found) else _seen.get(name)
+
+
+# The namespaces themselves: asking a lazy module or a proxy for an attribute would load or evaluate it.
+_module_names: Callable[[Any], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
+_class_names: Callable[[Any], Any] = vars(type)["__dict__"].__get__
 
 
 def remember(cls: type) -> None:

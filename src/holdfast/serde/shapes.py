@@ -24,13 +24,21 @@ def kind_of(cls: type) -> str | None:
         return "enum"
     if issubclass(cls, BaseModel):
         return "pydantic"
-    if dataclasses.is_dataclass(cls) and not issubclass(cls, BaseException):  # an error is stored as what it says
+    if _has(cls, "__dataclass_fields__") and not issubclass(cls, BaseException):  # an error is stored as what it says
         return "dataclass"
-    if issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_field_defaults"):
+    if issubclass(cls, tuple) and _has(cls, "_fields", "_field_defaults"):
         return "namedtuple"
-    if _is_old_pydantic(cls):
+    if _has(cls, "__fields__", "__fields_set__", "parse_obj"):  # without importing what newer Pythons don't have
         return "pydantic v1"
     return None
+
+
+def _has(cls: type, *names: str) -> bool:
+    """Whether a class or one above it has such attributes; its metaclass isn't asked, which could run code."""
+    return all(any(name in vars(type)["__dict__"].__get__(parent) for parent in _mro(cls)) for name in names)
+
+
+_mro = vars(type)["__mro__"].__get__
 
 
 def shape_of(cls: type) -> dict[str, Any]:
@@ -48,11 +56,6 @@ def fingerprint(cls: type) -> bytes:
 def slots_of(cls: type) -> tuple[str, ...]:
     """The slots of a class and of those above it."""
     return tuple(name for parent in reversed(cls.__mro__) for name in vars(parent).get("__slots__", ()))
-
-
-def _is_old_pydantic(cls: type) -> bool:
-    # Without importing pydantic.v1, which newer Pythons don't have.
-    return hasattr(cls, "__fields__") and hasattr(cls, "__fields_set__") and hasattr(cls, "parse_obj")
 
 
 def _members(cls: Any) -> dict[str, Any]:

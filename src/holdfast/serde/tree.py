@@ -65,7 +65,7 @@ def rewrite(tree: Any, visit: Callable[[Typed], Any]) -> Any:
         return slice(rewrite(tree.start, visit), rewrite(tree.stop, visit), rewrite(tree.step, visit))
     if cls is deque:
         return deque((rewrite(item, visit) for item in tree), tree.maxlen)
-    if isinstance(tree, dict):
+    if issubclass(cls, dict):
         items = [(rewrite(key, visit), rewrite(item, visit)) for key, item in tree.items()]
         tree.clear()
         for key, item in items:  # a Counter's own update would add

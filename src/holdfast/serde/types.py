@@ -193,7 +193,7 @@ def put_together(spec: Spec, parts: Parts) -> Any:
         msg = f"{spec.name!r} is stored without its fields"
         raise Unreadable(msg)
     try:
-        if spec.exact and (spec.extra or parts.data.keys() <= spec.plan.names):
+        if spec.exact and parts.data and (spec.extra or parts.data.keys() <= spec.plan.names):
             return spec.plan.restore(parts)
         return spec.plan.rebuild(parts, trusted=spec.trusted)
     except HoldfastError:

@@ -187,7 +187,7 @@ class _Survey:
             flat += (cls, len(value))
             for item in value:
                 self._flatten(item, flat)
-        elif isinstance(value, dict):
+        elif issubclass(cls, dict):
             flat += (cls, len(value))
             for key, item in value.items():
                 self._flatten(key, flat)

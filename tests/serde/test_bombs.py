@@ -1,0 +1,34 @@
+"""A little stored data never takes much memory, time or stack."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bombs import GROUPS
+
+LAB = Path(__file__).parents[1] / "lab"
+MOST_MEGABYTES = 400
+"""The most that one value may take: a few times the data, the largest of which has 20 MB."""
+MOST_SECONDS = 5
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_bomb_is_an_error_or_a_value(group: str) -> None:
+    """A process that reads it lives on; crashes, hangs and memory without end would all be seen here."""
+    try:
+        ended = subprocess.run(
+            [sys.executable, LAB / "bombs.py", group], capture_output=True, text=True, check=False, timeout=120
+        )
+    except subprocess.TimeoutExpired as expired:
+        pytest.fail(f"hangs at {_last(expired.stdout)!r}")
+    assert ended.returncode == 0, f"{_last(ended.stdout)!r}: {ended.returncode} {ended.stderr[-1000:]}"
+    lines = ended.stdout.splitlines()
+    spent = [(label, *map(float, cost.split())) for label, cost in zip(lines[::2], lines[1::2], strict=True)]
+    assert spent
+    assert [] == [each for each in spent if each[1] > MOST_MEGABYTES or each[2] > MOST_SECONDS]
+
+
+def _last(printed: str | bytes | None) -> str:
+    text = printed.decode() if isinstance(printed, bytes) else printed or ""
+    return "; ".join(text.splitlines()[-2:])
