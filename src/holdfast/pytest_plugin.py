@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+_NAME = "holdfast schema"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The settings, and an option that goes before one of them."""
@@ -31,7 +33,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Add the test, if there is a serializer to check."""
     serde: str = config.getoption("--holdfast-serde") or config.getini("holdfast_serde")
     if serde:
-        items.append(SchemaItem.from_parent(session, name="holdfast schema", serde=serde))
+        items.append(SchemaItem.from_parent(session, name=_NAME, nodeid=_NAME, serde=serde))
 
 
 class SchemaMismatch(Exception):

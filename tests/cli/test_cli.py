@@ -378,6 +378,17 @@ def test_problems_as_json(filled: Shop) -> None:
     assert {*told["problems"][0]} == {"thread", "ns", "checkpoint", "channel", "error", "message", "checkpoints"}
 
 
+def test_an_interrupted_check_has_found_nothing(filled: Shop) -> None:
+    filled.write(
+        "stopped.py",
+        "from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer\n"
+        "class Stopped(JsonPlusSerializer):\n"
+        "    def loads_typed(self, data): raise KeyboardInterrupt\n"
+        "serde = Stopped()\n",
+    )
+    assert filled.run("verify", URL, "--serde", "stopped:serde") == (130, "", "")
+
+
 @pytest.mark.parametrize("command", [["verify"], ["migrate"], ["migrate", "--dry-run"], ["threads"]])
 def test_a_store_that_is_not_there_is_not_made(shop: Shop, command: list[str]) -> None:
     found = shop.run(*command, "sqlite:///nowhere.db")

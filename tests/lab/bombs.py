@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-import ormsgpack
 import orjson
+import ormsgpack
 import zstandard
 from hostile import Stored, ext, head, legacy, packed
 
@@ -63,10 +63,10 @@ def foreign() -> Bombs:
 def copies() -> Bombs:
     """The unpacker copies what is inside each piece."""
     for code, tag in ((2, "hf1:msgpack"), (7, "msgpack")):
-        data = ormsgpack.packb(b"x" * 20_000_000)
+        data = ormsgpack.packb(b"x" * 5_000_000)
         for _ in range(150):
             data = ormsgpack.packb(ormsgpack.Ext(code, b"\x91" + data))
-        yield f"20 MB in 150 ext {code}", (tag, data)
+        yield f"5 MB in 150 ext {code}", (tag, data)
 
 
 def iterables() -> Bombs:
@@ -110,7 +110,6 @@ def iterables() -> Bombs:
 def arrays() -> Bombs:
     for shape in (
         [MUCH],
-        [2**62] * 60_000,
         [2**32, 2**32],
         [-1],
         [-1, -1],
@@ -126,6 +125,8 @@ def arrays() -> Bombs:
                 yield f"{dtype} {str(shape)[:40]}", packed(ext(22, [dtype, shape, "C", data]))
                 yield f"old {dtype} {str(shape)[:40]}", legacy(6, dtype, shape, "C", data)
         yield f"parts {str(shape)[:40]}", packed(ext(22, [["<i4", shape], [1], "C", b""]))
+    for stored in (packed(ext(22, ["<i4", [2**62] * 60_000, "C", b""])), legacy(6, "<i4", [2**62] * 60_000, "C", b"")):
+        yield f"very many dimensions, {stored[0]}", stored
     fields = {"names": ["a"], "formats": ["<i4"], "offsets": [2**40], "itemsize": 2**40, "align": False}
     yield "fields far away", packed(ext(22, [fields, [0], "C", b""]))
     yield (
@@ -133,7 +134,7 @@ def arrays() -> Bombs:
         packed(ext(22, [{**fields, "formats": ["O"], "offsets": [0], "itemsize": 8}, [1], "C", b"12345678"])),
     )
     deep: object = "<i4"
-    for _ in range(300):
+    for _ in range(60):
         deep = [deep, [1]]
     yield "fields in fields", packed(ext(22, [deep, [1], "C", b"1234"]))
     yield "a scalar", packed(ext(30, ["V2000000000", b""]))
@@ -227,7 +228,7 @@ GROUPS = {
 def _set_off(group: str) -> None:
     serde = CheckpointSerializer()
     for label, stored in GROUPS[group]():
-        print(label, flush=True)
+        _say(label)
         before, start = _peak(), time.monotonic()
         try:
             value = serde.loads_typed(stored)
@@ -240,7 +241,12 @@ def _set_off(group: str) -> None:
                 if "deep" not in str(error):
                     raise
             del value
-        print(f"{_peak() - before} {time.monotonic() - start:.3f}", flush=True)
+        _say(f"{_peak() - before} {time.monotonic() - start:.3f}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _peak() -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import decimal
+import math
 import re
 import struct
 import zoneinfo
@@ -30,7 +31,10 @@ def difference(expected: Any, actual: Any, at: str = "value") -> str | None:  # 
     if isinstance(expected, set | frozenset):
         return _difference_of_sets(expected, actual, at)
     if isinstance(expected, float) and not isinstance(expected, np.generic):
-        return None if struct.pack("d", expected) == struct.pack("d", actual) else f"{at}: {actual!r}, not {expected!r}"
+        is_same = (math.isnan(expected) and math.isnan(actual)) or struct.pack("d", expected) == struct.pack(
+            "d", actual
+        )
+        return None if is_same else f"{at}: {actual!r}, not {expected!r}"
     parts = _parts(expected)
     if parts is None:
         return None if expected == actual else f"{at} is {actual!r} and was {expected!r}"

@@ -80,7 +80,9 @@ patterns: Strategy = st.one_of(
 secrets: Strategy = made(SecretStr, text) | made(SecretBytes, st.binary(max_size=9))
 edges = st.none() | st.integers()
 dtypes = hnp.scalar_dtypes() | hnp.unicode_string_dtypes(max_len=4) | hnp.byte_string_dtypes(max_len=4)
-records = hnp.array_dtypes(dtypes, min_size=1, max_size=3)
+records = hnp.array_dtypes(dtypes, min_size=1, max_size=3).map(
+    lambda dtype: np.dtype([(name, dtype[name]) for name in dtype.names or ()])
+)
 arrays: Strategy = made(
     lambda array, order: np.array(array, order=order),
     hnp.arrays(dtypes | records, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)),

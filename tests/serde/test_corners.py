@@ -109,6 +109,7 @@ EXACT = {
     "a dict in a dict with odd keys": OrderedDict({1: {2: {3: {"\udfff": None}}}}),
     "a bytearray": bytearray(b"ab"),
     "an array with gaps": np.zeros(2, np.dtype([("a", "i1"), ("b", "i4")], align=True)),
+    "an array with titles": np.zeros(2, np.dtype([(("a title", "a"), "<i4")])),
     "an array of another byte order": np.arange(3, dtype=">i4"),
     "a view with a step": np.arange(10)[::3].copy(),
     "an array in Fortran's order": np.asfortranarray(np.arange(6).reshape(2, 3)),

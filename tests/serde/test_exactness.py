@@ -203,7 +203,7 @@ def test_a_registered_class_of_another_shape_validates(app: Any, codec: Any, nam
     deploy(app, LOUD.format(more="new: int = 4"))
     value = reader(codec, app, name).loads_typed(stored)
     assert (value.x, value.new) == (5, 4)
-    assert app.calls[call] == 1
+    assert app.calls[call] >= 1
 
 
 @pytest.mark.parametrize("registered", [True, False])

@@ -47,7 +47,10 @@ def schema_check(file: Path, serde: str | None, *, exact: bool) -> int:
 def verify(url: str, threads: Sequence[str], serde: str | None, *, as_json: bool) -> int:
     """Read everything, change nothing."""
     with reading(url, find_serializer(serde, _HERE)) as engine:
-        return upkeep.verify(engine, upkeep.chosen(engine, threads), Screen(), as_json=as_json)
+        try:
+            return upkeep.verify(engine, upkeep.chosen(engine, threads), Screen(), as_json=as_json)
+        except KeyboardInterrupt:  # else it would end with the code that says that something was found
+            return upkeep.INTERRUPTED
 
 
 def migrate(url: str, threads: Sequence[str], after: str | None, serde: str | None, *, dry_run: bool) -> int:

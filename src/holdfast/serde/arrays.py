@@ -38,6 +38,7 @@ def _describe(dtype: np.dtype[Any]) -> Any:
             "names": list(dtype.names),
             "formats": [_describe(kind) for kind, *_ in fields],
             "offsets": [offset for _, offset, *_ in fields],
+            "titles": [title[0] if title else None for _, _, *title in fields],
             "itemsize": dtype.itemsize,
             "align": dtype.isalignedstruct,
         }
@@ -50,7 +51,7 @@ def _describe(dtype: np.dtype[Any]) -> Any:
 def _dtype(stored: Any) -> np.dtype[Any]:
     if isinstance(stored, dict):
         kinds = [_dtype(kind) for kind in stored["formats"]]
-        fields: Any = {**{key: stored[key] for key in ("names", "offsets", "itemsize")}, "formats": kinds}
+        fields: Any = {**{key: stored[key] for key in ("names", "offsets", "titles", "itemsize")}, "formats": kinds}
         dtype: np.dtype[Any] = np.dtype(fields, align=bool(stored["align"]))
     elif isinstance(stored, list):
         base, shape = stored

@@ -55,8 +55,9 @@ class Keys:
             msg = f"encrypted with key {key_id!r}, which is not among the keys handed in ({', '.join(self._keys)})"
             raise MissingKey(msg)
         nonce, sealed = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
+        cipher = _cipher(key)
         try:
-            opened: bytes = _cipher(key).decrypt(nonce, sealed, _bound(tag, context))
+            opened: bytes = cipher.decrypt(nonce, sealed, _bound(tag, context))
         except Exception as error:
             msg = (
                 "the encrypted data isn't what was stored here: it was changed, or belongs to another record, "

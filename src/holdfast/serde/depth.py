@@ -18,20 +18,26 @@ MOST_PIECES = 200
 # that a thread has.
 _UNMEASURED = 8
 _MOST_LEVELS = 4_000
-_MOST_BYTES = 1 << 30
+_MOST_COPIES = 32
+_FEW_BYTES = 10_000_000
 
 _NESTED_TOO_DEEP = f"typed values are nested more than {MOST_PIECES} deep"
+
+
+def copies_allowed(size: int) -> int:
+    """How many bytes may be copied in all for data of a size."""
+    return _MOST_COPIES * size + _FEW_BYTES
 
 
 class Depth:
     """Counts the pieces of data that are being unpacked inside one another."""
 
-    __slots__ = ("_bytes", "_levels", "_pieces")
+    __slots__ = ("_levels", "_may_copy", "_pieces")
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 0) -> None:
         self._pieces = 0
         self._levels = 0
-        self._bytes = 0
+        self._may_copy = copies_allowed(size)
 
     @contextmanager
     def enter(self, data: bytes) -> Iterator[None]:
@@ -40,24 +46,26 @@ class Depth:
         try:
             yield
         finally:
-            self.up(data, levels)
+            self.up(levels)
 
     def down(self, data: bytes) -> int:
         """The same as `enter`, for code that can't afford a context manager; call `up` with what it returns."""
-        if self._pieces >= MOST_PIECES or self._bytes > _MOST_BYTES:
+        self._may_copy -= len(data)
+        if self._may_copy < 0:
+            msg = f"much data is inside more than {_MOST_COPIES} typed values, one in another"
+            raise Unreadable(msg)
+        if self._pieces >= MOST_PIECES:
             raise Unreadable(_NESTED_TOO_DEEP)
         levels = 0
         if self._pieces >= _UNMEASURED:
             levels = levels_of(data, _MOST_LEVELS - self._levels)
         self._pieces += 1
-        self._bytes += len(data)
         self._levels += levels
         return levels
 
-    def up(self, data: bytes, levels: int) -> None:
+    def up(self, levels: int) -> None:
         """Come back from a piece of data."""
         self._pieces -= 1
-        self._bytes -= len(data)
         self._levels -= levels
 
 

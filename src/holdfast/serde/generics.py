@@ -84,6 +84,10 @@ def find(name: str, class_of: Callable[[str], tuple[type, bool]]) -> tuple[type,
         msg = f"stored data is of type {name!r}, but {origin_name!r} takes no arguments"
         raise UnknownType(msg)
     arguments = tuple(_read(part, argument_of, 0) for part in inner)
+    for made_before in type.__subclasses__(origin):
+        # `int | None` and `Optional[int]` are equal, but Pydantic makes a class for each.
+        if (vars(made_before).get("__pydantic_generic_metadata__") or {}).get("args") == arguments:
+            return made_before, trusted
     try:
         found = origin[arguments if len(arguments) != 1 else arguments[0]]  # type: ignore[index]
     except TypeError as error:

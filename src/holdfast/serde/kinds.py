@@ -94,7 +94,7 @@ def _take_moment(value: dt.datetime | dt.time) -> Any:
     zone = value.tzinfo
     if type(zone) is zoneinfo.ZoneInfo and zone.key:
         stored: Any = zone.key
-    elif type(zone) is dt.timezone and zone is not dt.UTC and zone.tzname(None) != _nameless(zone):
+    elif type(zone) is dt.timezone and zone is not dt.UTC and _is_odd(zone):
         stored = _take_timezone(zone)
     elif isinstance(value, dt.time) and zone is not None and value.utcoffset() is None:
         msg = f"a time of day in the zone {zone!r} can't be stored: its offset depends on the date"
@@ -112,6 +112,11 @@ def _build_moment(cls: type[dt.datetime] | type[dt.time], stored: Any) -> Any:
     if zone is None:
         return value
     return value.replace(tzinfo=_build_zone(zone) if isinstance(zone, str) else _build_timezone(zone))
+
+
+def _is_odd(zone: dt.timezone) -> bool:
+    # Python reads back an offset of less than a second as none.
+    return zone.tzname(None) != _nameless(zone) or bool(zone.utcoffset(None).microseconds)
 
 
 def _nameless(zone: dt.timezone) -> str | None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from holdfast.errors import UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
-from holdfast.serde.depth import MOST_PIECES, Depth
+from holdfast.serde.depth import MOST_PIECES, Depth, copies_allowed
 from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_unicode, stored_kind
 from holdfast.serde.plans import ModelPlan, Parts
 from holdfast.serde.tree import Typed, rewrite
@@ -161,18 +161,22 @@ class Packer:
 class _Fast:
     """One value on its way through the native packer."""
 
-    __slots__ = ("_depth", "_packer")
+    __slots__ = ("_copied", "_depth", "_packer")
 
     def __init__(self, packer: Packer) -> None:
         self._packer = packer
         self._depth = 0
+        self._copied = 0
 
     def whole(self, value: Any) -> bytes:
         if type(value) is list and value:
             value = self._run(value) or value
         elif type(value) is bytearray:  # which the packer takes for bytes
             value = self._default(value)
-        return ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+        packed = ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+        if self._copied > copies_allowed(len(packed)):  # reading it would be refused
+            raise Unserializable(_TOO_DEEP)
+        return packed
 
     def _pack(self, value: Any) -> bytes:
         self._depth += 1
@@ -180,6 +184,7 @@ class _Fast:
             raise RecursionError
         packed = ormsgpack.packb(value, default=self._default, option=_OPTIONS)
         self._depth -= 1
+        self._copied += len(packed)
         return packed
 
     def _default(self, value: Any) -> Any:
@@ -286,6 +291,7 @@ class Unpacker:
 
     def _unpack_whole(self, data: bytes) -> Any:
         self._error = None
+        self._depth = Depth(len(data))
         try:
             # The unpacker ignores what follows a value, and would read JSON text as the number 123.
             value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)), ext_hook=self._hook)
@@ -313,7 +319,7 @@ class Unpacker:
                     return self._run(data)
                 return self._plain(code, data)
             finally:
-                self._depth.up(data, levels)
+                self._depth.up(levels)
         except BaseException as error:
             if self._error is None:
                 self._error = error

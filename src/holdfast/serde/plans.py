@@ -10,8 +10,7 @@ registered do anything; defaults that take no arguments are all that is asked of
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, reduce
-from operator import or_
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import pydantic_core
@@ -41,6 +40,8 @@ class Plan(Protocol):
     """The fingerprint of the class."""
     names: frozenset[str]
     """What an instance may have as data."""
+    extra: bool
+    """Whether it may have more than that."""
 
     def take(self, value: Any, /) -> Parts:
         """Take an instance apart; the dicts may be its own, to be read only."""
@@ -84,7 +85,7 @@ class ModelPlan:
         """Read its `__dict__`."""
         data, rest = value.__dict__, value.__pydantic_private__
         if tuple(data) != self.fields or self.excluded:  # a cached property sits in there too
-            rest = {name: data[name] for name in self.excluded if name in data} | (rest or {})
+            rest = {name: data[name] for name in self.fields if name in self.excluded and name in data} | (rest or {})
             data = {name: item for name, item in data.items() if name in self.names and name not in self.excluded}
         if value.__pydantic_extra__:
             data = {**data, **value.__pydantic_extra__}
@@ -115,7 +116,8 @@ class ModelPlan:
         if self._is_root:  # other serializers keep the root alone
             data = {"root": data["root"] if data.keys() == {"root"} else data}
         if not trusted:
-            return self.restore(Parts(self._checked(data), given, rest))
+            filled = self._checked(data)
+            return self.restore(Parts(filled, frozenset(data if given is None else given) & filled.keys(), rest))
         kept = {name: item for name, item in (rest or {}).items() if name in self.excluded}
         value: Any
         if self._is_root:
@@ -203,6 +205,7 @@ class OldModelPlan:
         self.cls = cls
         self.shape = fingerprint(cls)
         self.names = frozenset(cls.__fields__)
+        self.extra = cls.__config__.extra == "allow"
 
     def take(self, value: Any, /) -> Parts:
         """Read its `__dict__`."""
@@ -233,7 +236,8 @@ class OldModelPlan:
                 if info.required:
                     raise ValueError(_missing(name))
                 data[name] = info.get_default()
-        return self.restore(Parts({name: item for name, item in data.items() if name in fields}, None, rest))
+        kept = data if self.extra else {name: item for name, item in data.items() if name in fields}
+        return self.restore(Parts(kept, None, rest))
 
     def _private_names(self) -> Sequence[str]:
         return tuple(getattr(self.cls, "__private_attributes__", ()))
@@ -241,6 +245,8 @@ class OldModelPlan:
 
 class DataclassPlan:
     """A dataclass, also a frozen one and one with slots."""
+
+    extra = False
 
     def __init__(self, cls: Any) -> None:
         if issubclass(cls, _BUILTINS):
@@ -298,6 +304,8 @@ class DataclassPlan:
 class NamedTuplePlan:
     """A NamedTuple."""
 
+    extra = False
+
     def __init__(self, cls: Any) -> None:
         self.cls = cls
         self.shape = fingerprint(cls)
@@ -325,6 +333,7 @@ class EnumPlan:
     """An enum; a member is known by its name, and by its value if the name is gone."""
 
     names = frozenset({"name", "value"})
+    extra = False
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
@@ -343,12 +352,10 @@ class EnumPlan:
         for member in self.cls:
             if type(member.value) is type(value) and member.value == value:
                 return member
-        if issubclass(self.cls, enum.Flag) and type(value) is int:  # flags put together have no name
-            flags = [member for member in self.cls if member.value & value == member.value]
-            # Python makes them by a method that a class may have made its own.
-            is_own = self.cls._missing_.__func__ is not enum.Flag._missing_.__func__  # type: ignore[attr-defined]
-            if not is_own and sum(flag.value for flag in flags) == value:
-                return reduce(or_, flags, self.cls(0))
+        # Flags put together have no name. Python makes them by a method that a class may have made its own.
+        is_flag = issubclass(self.cls, enum.Flag) and type(value) is int
+        if is_flag and self.cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
+            return self.cls(value)
         msg = f"it has no member {name or value!r}"
         raise ValueError(msg)
 
@@ -359,6 +366,8 @@ class EnumPlan:
 
 class SlotsPlan:
     """A class of LangGraph's that keeps its fields in slots."""
+
+    extra = False
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import ormsgpack
 
-from holdfast.errors import HoldfastError, Tampered, UnknownType, Unreadable
+from holdfast.errors import HoldfastError, MissingKey, Tampered, UnknownType, Unreadable
 from holdfast.serde import compress as zstd
 from holdfast.serde import known, legacy
 from holdfast.serde.context import NOWHERE, CheckpointContext
@@ -194,7 +194,7 @@ class CheckpointSerializer:
         if encrypted:
             if self.keys is None:
                 msg = f"encrypted with key {key_id[:80]!r}, but this serializer has no keys"
-                raise Unreadable(msg)
+                raise MissingKey(msg)
             return self.keys.decrypt(key_id, tag, data, context)
         if self.keys is not None and not self.plaintext:
             msg = (

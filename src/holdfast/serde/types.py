@@ -62,7 +62,7 @@ class Spec(NamedTuple):
     fields: tuple[str, ...] | None
     """The fields of a model that is restored by setting its `__dict__` alone."""
     extra: bool
-    """Whether it is a model that has a place for extra fields."""
+    """Whether it has a place for extra fields."""
 
 
 class Stale(Exception):
@@ -163,7 +163,7 @@ class Types:
         exact = plan.shape == shape
         is_simple = exact and isinstance(plan, ModelPlan) and not plan.excluded and not plan.cls.__private_attributes__
         fields = plan.fields if is_simple and isinstance(plan, ModelPlan) else None
-        return Spec(name, plan, exact, trusted, given, fields, isinstance(plan, ModelPlan) and plan.extra)
+        return Spec(name, plan, exact, trusted, given, fields, plan.extra)
 
     def find(self, name: str, context: CheckpointContext) -> tuple[type, bool]:
         """The class of a name, and whether the application vouched for it."""

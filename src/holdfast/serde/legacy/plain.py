@@ -11,7 +11,6 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Context, Decimal, InvalidOperation
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from math import prod
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 from uuid import UUID
@@ -19,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import SecretBytes, SecretStr
 
-from holdfast.errors import Unreadable
+from holdfast.serde.kinds import stored_kind
 from holdfast.serde.regexes import compile_pattern
 
 MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, OSError, RecursionError, re.error, Warning)
@@ -28,8 +27,6 @@ MALFORMED = (ValueError, TypeError, ArithmeticError, LookupError, OSError, Recur
 A warning is among them where an application makes errors of warnings: `re` warns of some patterns.
 """
 
-# What a dtype calls itself: byte order, kind, size, unit of time. Kinds that hold pointers aren't among them.
-_DTYPE = re.compile(r"[<>|](?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9]{0,9}[a-z]{1,2}\])?)", re.IGNORECASE)
 # zoneinfo looks for a key in its package of data too, and would import what the key names inside that.
 _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,40}(?:/[A-Za-z0-9_+-]{1,40}){0,3}")
 # In the context of the application, text that is no number may pass for NaN.
@@ -106,24 +103,12 @@ def _path(to: type[PurePath]) -> Callable[..., PurePath]:
 
 def array(dtype: Any, shape: Any, order: Any, buffer: Any) -> Any:
     """A numpy array that owns its memory; one of objects, or of another size than its shape, is refused."""
-    try:
-        import numpy as np  # noqa: PLC0415 - an application that stores no arrays may not have it
-    except ImportError as error:
-        msg = "a numpy array was stored, and numpy isn't installed: install it to read the array"
-        raise Unreadable(msg) from error
+    kind = stored_kind("ndarray")
     _check(dtype, str)
-    _check(shape, list)
-    _check(buffer, bytes)
-    if order not in ("C", "F") or not _DTYPE.fullmatch(dtype):
-        msg = f"no array has the dtype {dtype!r} and the order {order!r}"
+    if kind is None or order not in ("C", "F"):
+        msg = f"no array has the order {order!r}"
         raise ValueError(msg)
-    for length in shape:
-        _check(length, int)
-    kind = np.dtype(dtype)
-    if kind.hasobject or min(shape, default=0) < 0 or prod(shape) * kind.itemsize != len(buffer):
-        msg = f"{len(buffer)} bytes are no array of {dtype} and shape {shape}"
-        raise ValueError(msg)
-    return np.ndarray(tuple(shape), kind, bytearray(buffer), order=order)
+    return kind.build([dtype, shape, order, buffer])
 
 
 # A path of the other family of systems opens nothing here; the pure one is what it can be.

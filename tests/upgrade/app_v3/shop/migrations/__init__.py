@@ -1,0 +1,1 @@
+"""How the data of older releases becomes that of newer ones."""
