@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench format clean
+.PHONY: help demo test lint bench fuzz format clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,6 +23,10 @@ lint: $(VENV)/.lint ## ruff, mypy and pyright
 
 bench: $(VENV)/.bench ## holdfast and the official saver side by side, as ratios
 	$(BIN)/python bench/run.py $(ARGS)
+
+SECONDS ?= 60
+fuzz: $(VENV)/.fuzz ## search for stored data that breaks the reader, for SECONDS=60
+	$(BIN)/python tests/fuzz/fuzz_loads.py $(VENV)/corpus -artifact_prefix=$(VENV)/corpus/found- -max_total_time=$(SECONDS) $(ARGS)
 
 format: $(VENV)/.lint ## let ruff fix and format
 	$(BIN)/ruff check --fix .

@@ -26,6 +26,7 @@ from measure import Result, Setting
 
 HERE = Path(__file__).parent
 SCENARIOS = {
+    "serializer": "the serializer: messages to bytes and back",
     "chat": "a long chat: bytes on disk, the writes of a turn, get_tuple",
     "listing": "a long thread: list, filters, delete_thread",
     "tasks": "32 asyncio tasks at once",

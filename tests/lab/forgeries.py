@@ -134,6 +134,12 @@ def number_in_a_splice(position: int) -> Attack:
     return attack
 
 
+def names_of_two_logs(db: sqlite3.Connection) -> None:
+    (one,), (other,) = db.execute("SELECT log FROM holdfast_segments WHERE t = 1 AND seq = 0 ORDER BY rowid LIMIT 2")
+    for old, new in ((one, "-"), (other, one), ("-", other)):
+        db.execute("UPDATE holdfast_segments SET log = ? WHERE log = ?", (new, old))
+
+
 def _older(named: dict[str, Any], last: dict[str, Any]) -> None:
     last[named["messages"]] -= 1
 
@@ -202,10 +208,7 @@ ATTACKS: dict[str, Attack] = {
         "UPDATE holdfast_segments SET data = (SELECT data FROM holdfast_segments old "
         "WHERE old.log = holdfast_segments.log AND old.seq = 1) WHERE seq = 2"
     ),
-    "names of two logs exchanged": sql(
-        "UPDATE holdfast_segments SET log = 'x' WHERE rowid IN (1, 4, 7)",
-        "UPDATE holdfast_segments SET log = (SELECT log FROM holdfast_segments WHERE rowid = -1) WHERE rowid IN (2, 5)",
-    ),
+    "names of two logs exchanged": names_of_two_logs,
     "a change to a list in another place": number_in_a_splice(12),
     "a change to a list that takes elements away": number_in_a_splice(16),
     "a reference to an older version": references(_older),
@@ -240,7 +243,7 @@ ATTACKS: dict[str, Attack] = {
     "metadata in clear": _in_clear("holdfast_rows", "meta", value={"step": 1}),
     "segments in clear": _in_clear("holdfast_segments", "data", b"\x01", value=["evil"]),
     "writes in clear": _in_clear("holdfast_writes", "value", value=["evil"]),
-    "nothing, as LangGraph stores it": sql("UPDATE holdfast_writes SET value = x'04' || CAST('null' AS BLOB)"),
+    "nothing, as LangGraph stores it": sql("UPDATE holdfast_writes SET value = CAST(x'04' || 'null' AS BLOB)"),
     "a tag without encryption": head(lambda tag: tag.partition(":aes")[0]),
     "a tag of another codec": head(lambda tag: tag.replace("msgpack", "json")),
     "a tag of another codec, LangGraph's": head(lambda tag: tag.removeprefix("hf1:")),
@@ -248,9 +251,9 @@ ATTACKS: dict[str, Attack] = {
     "a tag that names compression twice": head(lambda tag: tag.replace(":aes", ":zstd:zstd:aes")),
     "a tag that names encryption twice": head(lambda tag: tag.replace(":aes", ":aes:old:aes")),
     "a bit of the data": sql(
-        "UPDATE holdfast_rows SET meta = substr(meta, 1, length(meta) - 1) || x'00' WHERE n = 3",
+        "UPDATE holdfast_rows SET meta = CAST(substr(meta, 1, length(meta) - 1) || x'00' AS BLOB) WHERE n = 3",
     ),
-    "data cut off": sql("UPDATE holdfast_rows SET meta = substr(meta, 1, 40)"),
+    "data cut off": sql("UPDATE holdfast_rows SET meta = CAST(substr(meta, 1, 40) AS BLOB)"),
 }
 NAMELESS = {"a tag that names encryption twice": "MissingKey"}
 """What ends in another error than `Tampered`: the key that the tag names is not there."""

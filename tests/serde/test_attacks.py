@@ -198,10 +198,7 @@ def test_what_a_message_always_has_is_never_missing() -> None:
 def test_a_failure_never_selects_another_codec() -> None:
     """What isn't readable in the form that its tag names isn't tried in any other."""
     message = HumanMessage("lone surrogate \ud800")
-    blobs = {
-        codec: CheckpointSerializer(codec=codec).dumps_typed([message])  # type: ignore[arg-type]
-        for codec in ("msgpack", "json")
-    }
+    blobs = {codec: CheckpointSerializer(codec=codec).dumps_typed([message]) for codec in ("msgpack", "json")}
     assert {codec: tag for codec, (tag, _) in blobs.items()} == {"msgpack": "hf1:msgpack", "json": "hf1:json"}
     pickled = b"\x80\x04\x95\x00"
     wrong = [

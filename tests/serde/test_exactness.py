@@ -145,6 +145,18 @@ def test_nothing_of_a_class_runs_where_its_shape_is_the_same(app: Any, codec: An
         assert difference((value, run), copies) is None
 
 
+@pytest.mark.parametrize("registered", [True, False])
+def test_nothing_of_a_class_without_fields_runs(app: Any, codec: Any, registered: bool) -> None:  # noqa: FBT001
+    """There is nothing in it that could have another shape."""
+    hook = "    def {}(self, *_):\n        calls['hook'] += 1\n"
+    deploy(app, "class Done(BaseModel):\n" + hook.format("model_post_init"))
+    names = ["Done"] if registered else []
+    stored = reader(codec, app, *names).dumps_typed([1, app.Done()])
+    app.calls.clear()
+    assert difference([1, app.Done.model_construct()], reader(codec, app, *names).loads_typed(stored)) is None
+    assert app.calls["hook"] == 1  # of model_construct, above
+
+
 def test_the_counters_do_count(app: Any) -> None:
     """Or the test above would say nothing."""
     deploy(app, LOUD.format(more=""))

@@ -55,8 +55,8 @@ class Log:
         self.tip = delta.tip
         return self.tip.ref
 
-    def get(self, where: Any, *, shared: Any = False) -> Any:
-        shape, content, _ = Reader(self.serde, self.logs, {} if shared else None).read(where, KEY, "c")
+    def get(self, where: Any) -> Any:
+        shape, content, _ = Reader(self.serde, self.logs).read(where, KEY, "c")
         return put_together(shape, content)
 
     def sizes(self) -> Any:
@@ -108,7 +108,7 @@ def test_every_version_comes_back(serde: Any, versions: Any) -> None:
     places = [log.put(version) for version in versions]
     for where, version in zip(places, versions, strict=True):
         expected = PLAIN.loads_typed(PLAIN.dumps_typed(version))
-        assert repr(log.get(where)) == repr(log.get(where, shared=True)) == repr(expected)
+        assert repr(log.get(where)) == repr(expected)
 
 
 @settings(deadline=None)
@@ -212,7 +212,7 @@ def test_reading_shares_nothing() -> None:
     log = Log()
     first = log.put([{"a": [1]}, "x" * 600])
     second = log.put([{"a": [1]}, "x" * 600, "more"])
-    reader = Reader(PLAIN, log.logs, {})
+    reader = Reader(PLAIN, log.logs)
     one, two, again = (reader.read(where, KEY, "c")[1] for where in (first, second, first))
     one[0]["a"].append("changed")
     two[0]["a"].append("changed too")

@@ -20,14 +20,6 @@ _RECORDS = {
 }
 
 
-class Refused(Exception):
-    """An error of holdfast's, by its name, as a release met it."""
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(f"{name}: {message}")
-        self.name = name
-
-
 class Release:
     """A release at work. Whatever `release.Release` can do, it can be asked for."""
 
@@ -41,21 +33,34 @@ class Release:
         )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def ask(*arguments: Any) -> Any:
-            streams = self._process.stdin, self._process.stdout
-            assert streams[0]
-            assert streams[1]
-            streams[0].write(json.dumps([name, arguments]) + "\n")
-            streams[0].flush()
-            answer = json.loads(streams[1].readline() or '{"error": ["Ended", "see its own error above"]}')
-            if "error" in answer:
-                raise Refused(*answer["error"])
+        def call(*arguments: Any) -> Any:
+            answer = self._answer(name, arguments)
+            assert "result" in answer, answer
             return answer["result"]
 
-        return ask
+        return call
+
+    def refusal(self, name: str, *arguments: Any) -> tuple[str, str]:
+        """The error of holdfast's, by name and text, that a call has to end in."""
+        answer = self._answer(name, arguments)
+        assert "error" in answer, answer
+        kind, text = answer["error"]
+        return kind, text
+
+    def _answer(self, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        said, heard = self._process.stdin, self._process.stdout
+        assert said
+        assert heard
+        said.write(json.dumps([name, arguments]) + "\n")
+        said.flush()
+        answer: dict[str, Any] = json.loads(heard.readline() or '{"ended": "by the error above"}')
+        return answer
 
     def close(self) -> None:
         self._process.communicate()
+
+
+Records = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 class Database:
@@ -65,21 +70,21 @@ class Database:
         self.path = path
         self.url = f"sqlite:///{path}"
 
-    def records(self, thread: str | None = None) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    def records(self, thread: str | None = None) -> Records:
         """Every record of all threads, or of one, by its key: the bytes as they are stored."""
         found = {}
+        where = "" if thread is None else "JOIN holdfast_threads USING (t) WHERE thread = :thread"
         with closing(sqlite3.connect(self.path)) as connection:
             for table, key in _RECORDS.items():
-                where = "" if thread is None else "JOIN holdfast_threads USING (t) WHERE thread = :thread"
+                width = key.count(",") + 1
                 for row in connection.execute(f"SELECT {key}, {table}.* FROM {table} {where}", {"thread": thread}):
-                    width = len(key.split(","))
                     found[(table, *row[:width])] = row[width:]
         return found
 
-
-def stored_bytes(records: dict[tuple[Any, ...], tuple[Any, ...]]) -> bytes:
-    """All bytes of some records, one after another."""
-    return b"\n".join(item for record in records.values() for item in record if isinstance(item, bytes))
+    def bytes_besides(self, before: Records) -> bytes:
+        """All that is stored in records that were not there before, one after another."""
+        new = [record for key, record in self.records().items() if key not in before]
+        return b"\n".join(item for record in new for item in record if isinstance(item, bytes))
 
 
 @pytest.fixture(scope="session")

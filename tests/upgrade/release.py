@@ -29,7 +29,7 @@ from holdfast.run import run
 from holdfast.serde import BaseMigration, CheckpointSerializer, Keys, MigrationRegistry
 
 
-def told(value: Any) -> Any:
+def told(value: Any) -> Any:  # noqa: C901, PLR0911 - one case a type
     """A value as JSON that tells every type from every other."""
     match value:
         case enum.Enum():
@@ -48,10 +48,10 @@ def told(value: Any) -> Any:
             return [told(item) for item in value]
         case dict():
             return {"dict": [[told(key), told(item)] for key, item in value.items()]}
-        case tuple() if not hasattr(value, "_fields"):
-            return {"tuple": [told(item) for item in value]}
         case tuple():
-            return {_name(value): {name: told(getattr(value, name)) for name in value._fields}}
+            fields = getattr(value, "_fields", None)
+            items = [told(item) for item in value]
+            return {"tuple": items} if fields is None else {_name(value): dict(zip(fields, items, strict=True))}
     if dataclasses.is_dataclass(value):
         return {_name(value): {field.name: told(getattr(value, field.name)) for field in dataclasses.fields(value)}}
     msg = f"nobody said how to tell a {_name(value)}"
@@ -69,9 +69,12 @@ class Release:
         self._shop = import_module("shop.graph")
         self._checkpoints = import_module("shop.checkpoints")
         self._calls: Counter[str] = Counter()
+        self._counted: dict[type[BaseMigration], Callable[..., Any]] = {}
 
     def open(self, url: str, options: dict[str, Any]) -> None:
         """Work on a database from now on; keys come as text."""
+        for cls, migrate in self._counted.items():
+            cls.migrate_data = migrate  # type: ignore[method-assign]
         if "keys" in options:
             options["keys"] = Keys.from_text(options["keys"])
         self._url = url
@@ -133,6 +136,14 @@ class Release:
 
     # Looking after it all.
 
+    def prune(self, thread: str) -> None:
+        """Keep the newest checkpoint alone."""
+        self._saver.prune([thread])
+
+    def copy(self, thread: str, target: str) -> None:
+        """Copy a thread."""
+        self._saver.copy_thread(thread, target)
+
     def command(self, *arguments: str) -> Any:
         """What a command of holdfast's says, and its exit code."""
         said = io.StringIO()
@@ -157,9 +168,10 @@ class Release:
         """Count from now on how often each migration is called."""
         for _, migration in self._serde().migrations:
             cls = type(migration)
-            cls.migrate_data = self._counted(cls.__name__, cls.migrate_data)  # type: ignore[method-assign]
+            self._counted[cls] = cls.migrate_data
+            cls.migrate_data = self._counting(cls.__name__, cls.migrate_data)  # type: ignore[method-assign]
 
-    def _counted(self, name: str, migrate: Callable[..., Any]) -> Callable[..., Any]:
+    def _counting(self, name: str, migrate: Callable[..., Any]) -> Callable[..., Any]:
         def counting(*arguments: Any) -> Any:
             self._calls[name] += 1
             return migrate(*arguments)
@@ -177,7 +189,10 @@ class Release:
 
     def squash_migrations(self) -> None:
         """Go on with migrations that have kept nothing but their numbers, and fail if one is called."""
-        squashed = [type(f"Squashed{number}", (_Squashed,), {}) for number, _ in self._serde().migrations]
+        squashed = [
+            type(f"Squashed{number}", (_Squashed,), {"types": migration.types})
+            for number, migration in self._serde().migrations
+        ]
         self._use(CheckpointSerializer(migrations=MigrationRegistry(migrations=squashed)))
 
     def _serde(self) -> CheckpointSerializer:

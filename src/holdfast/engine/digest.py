@@ -12,6 +12,7 @@ import enum
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import ormsgpack
@@ -65,6 +66,37 @@ def digests(values: Sequence[Any]) -> list[bytes | None]:
         ]
     except (KeyError, ormsgpack.MsgpackEncodeError):  # not all of them models, or not all in plain sight
         return [digest(value) for value in values]
+
+
+BLOCK = 64
+"""How many elements of a list `block_digests` takes together."""
+
+
+def block_digests(values: Sequence[Any]) -> list[bytes]:
+    """A digest of each block of a list of models; none for a list of anything else.
+
+    Packing many at once takes a third of the time that packing each of them does.
+    """
+    pack, hash_, models = ormsgpack.packb, xxhash.xxh3_128_digest, _MODELS
+    try:
+        made = []
+        for start in range(0, len(values), BLOCK):
+            block = values[start : start + BLOCK]
+            content = [
+                [models[cls] for cls in map(type, block)],
+                list(map(_DICT, block)),
+                list(map(_EXTRA, block)),
+                list(map(_PRIVATE, block)),
+            ]
+            made.append(hash_(pack(content, default=_reveal, option=_OPTIONS), _SEED))
+    except (KeyError, ormsgpack.MsgpackEncodeError):  # not all of them models, or not all in plain sight
+        return []
+    return made
+
+
+_DICT = attrgetter("__dict__")
+_EXTRA = attrgetter("__pydantic_extra__")
+_PRIVATE = attrgetter("__pydantic_private__")
 
 
 def digest_bytes(data: bytes) -> bytes:

@@ -29,7 +29,6 @@ from holdfast.engine.logs import (
     INLINE_LIMIT,
     INLINE_SHAPES,
     Delta,
-    Patterns,
     Reader,
     Sealer,
     Tip,
@@ -76,8 +75,6 @@ class Engine:
         id_ = row.key.id
         place = self.known.place(self.serde, thread, ns)
         place.ids.append(id_)
-        needed = row.logs()
-        place.patterns = {log: pattern for log, pattern in place.patterns.items() if log in needed}
         before = place.tips
 
         def remember(channel: str, tip: Tip) -> None:
@@ -85,7 +82,7 @@ class Engine:
                 place.tips = {**place.tips, channel: tip}
                 self.known.keep(thread, ns, place)
 
-        tuple_ = Page(self.serde, found, place.patterns, known=before, remember=remember).tuples()[0]
+        tuple_ = Page(self.serde, found, known=before, remember=remember).tuples()[0]
         place.reach = {id_: steps_since_snapshot(tuple_.metadata)}
         self.known.keep(thread, ns, place)
         return tuple_
@@ -237,10 +234,10 @@ class Draft:
     def _place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
-        taken = take(self.serde, shape, content)
+        taken = take(self.serde, shape, content, tip if tip and tip.shape is shape else None)
         if tip and tip.shape is shape and tip.block == block_of(shape, content):
             if same_marks(taken.marks, tip.marks):
-                return self._keep(channel, tip if taken.whole is None else tip._replace(whole=taken.whole))
+                return self._keep(channel, tip._replace(whole=taken.whole or tip.whole, blocks=taken.blocks))
             sealer = Sealer(self.serde, self.key, channel)
             delta = None if tip.is_full(self.most_segments) else advance(sealer, tip, content, taken)
             if delta:
@@ -269,15 +266,13 @@ class Draft:
 class Page:
     """What a backend found, as LangGraph knows it.
 
-    What is decoded is kept in `patterns`, for other rows and later pages. What a value turns out to be is
-    told to `remember`, unless it is `known`.
+    What a value turns out to be is told to `remember`, unless it is `known`.
     """
 
     def __init__(
         self,
         serde: SerializerProtocol,
         found: Found,
-        patterns: Patterns,
         *,
         known: Mapping[str, Tip] | None = None,
         remember: Callable[[str, Tip], None] | None = None,
@@ -293,7 +288,7 @@ class Page:
         self._writes: dict[Key, list[Write]] = defaultdict(list)
         for write in found.writes:
             self._writes[write.key].append(write)
-        self._reader = Reader(serde, logs, patterns)
+        self._reader = Reader(serde, logs)
 
     def tuples(self) -> list[CheckpointTuple]:
         """A tuple for each row."""
@@ -363,7 +358,7 @@ class Listing:
     async def _direct(self) -> list[CheckpointTuple]:
         size = self.size if self.left is None else min(self.size, self.left)
         found = await self._find(size, heads=False)
-        tuples = Page(self.engine.serde, found, {}).tuples()
+        tuples = Page(self.engine.serde, found).tuples()
         return [found for found in tuples if matches(found.metadata, self.filter)] if self.filter else tuples
 
     async def _sifted(self) -> list[CheckpointTuple]:
@@ -374,7 +369,7 @@ class Listing:
         if not keys:
             return []
         found = await self.engine.backend.find(Query(keys=tuple(keys)))
-        return Page(serde, found, {}).tuples()
+        return Page(serde, found).tuples()
 
     async def _find(self, size: int, *, heads: bool) -> Found:
         found = await self.engine.backend.find(self.query._replace(after=self.after, limit=size, heads=heads))

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.logs import Patterns, Tip
+from holdfast.engine.logs import Tip
 from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
 _OWN_WEIGHT = 20
-_BYTES_OF_ONE = 16
 
 
 @dataclass(slots=True)
@@ -24,15 +23,12 @@ class Place:
     serde: SerializerProtocol
     tips: dict[str, Tip] = field(default_factory=dict)
     ids: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    patterns: Patterns = field(default_factory=dict)
     reach: dict[str, int] = field(default_factory=dict)
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
 
     def weight(self) -> int:
-        """About how many digests it holds; a place of its own, and patterns, take as much as some of them."""
-        marks = sum(tip.length // tip.block + 1 for tip in self.tips.values())
-        patterns = sum(tip.stored for tip in self.tips.values() if self.patterns.get(tip.ref.log))
-        return _OWN_WEIGHT + marks + patterns // _BYTES_OF_ONE
+        """About how many digests it holds; a place of its own takes as much as some of them."""
+        return _OWN_WEIGHT + sum(tip.length // tip.block + 1 for tip in self.tips.values())
 
 
 @dataclass(slots=True)

@@ -13,20 +13,20 @@ whose items are set). Values, lists and dicts are sealed by the serializer; keys
 too, so that they take the same way as those that come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import count
 from struct import Struct
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from holdfast.engine.clone import CantClone, clone, is_worth_it
-from holdfast.engine.digest import digest, digest_bytes, digests
+from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
 from holdfast.engine.records import Key, Ref
-from holdfast.engine.seal import clear_bytes, in_segment, seal, unseal
+from holdfast.engine.seal import binds, clear_bytes, in_segment, parted, seal, unseal
+from holdfast.serde.context import CheckpointContext
 
 INLINE_LIMIT = 1024
 """Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
@@ -83,6 +83,8 @@ class Tip(NamedTuple):
     """Bytes, about, that the value would take if it were written anew."""
     whole: bytes | None = None
     """A digest of all of it, for plain data, which is checked far faster in one piece."""
+    blocks: Sequence[bytes] = ()
+    """Digests of blocks of a list of models, likewise."""
 
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
@@ -101,7 +103,8 @@ class Taken(NamedTuple):
     """The digests of a value: of its elements, and for plain data of all of it."""
 
     marks: Marks
-    whole: bytes | None
+    whole: bytes | None = None
+    blocks: Sequence[bytes] = ()
 
 
 class Delta(NamedTuple):
@@ -141,7 +144,8 @@ def begin(log: str, shape: Shape, content: Any, taken: Taken, sealed: bytes) -> 
     data = whole(shape, sealed)
     size = len(data)
     length, block = _count(shape, content), block_of(shape, content)
-    return Delta(data, Tip(Ref(log, 0), shape, block, length, taken.marks, size, size, size, taken.whole))
+    ends = (taken.whole, taken.blocks)
+    return Delta(data, Tip(Ref(log, 0), shape, block, length, taken.marks, size, size, size, *ends))
 
 
 def whole(shape: Shape, sealed: bytes) -> bytes:
@@ -177,7 +181,8 @@ def advance(sealer: Sealer, tip: Tip, content: Any, taken: Taken) -> Delta | Non
     size = len(data)
     live = tip.live * (1 - gone / tip.length if tip.length else 0) + size
     stored = tip.stored + size
-    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, taken.whole))
+    ends = (taken.whole, taken.blocks)
+    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, *ends))
 
 
 def _splice(sealer: Sealer, ref: Ref, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
@@ -246,8 +251,8 @@ def block_of(shape: Shape, content: Any) -> int:
     return _BLOCK if tiny else 1
 
 
-def take(serde: SerializerProtocol, shape: Shape, content: Any) -> Taken:
-    """Digest a value.
+def take(serde: SerializerProtocol, shape: Shape, content: Any, tip: Tip | None = None) -> Taken:
+    """Digest a value. What is as it was at the `tip` need not be looked at element by element.
 
     Always before the value is serialized: a node may be changing it this very moment. A change in
     between is then in what is stored, and the next checkpoint stores it again; the other way round it
@@ -255,9 +260,26 @@ def take(serde: SerializerProtocol, shape: Shape, content: Any) -> Taken:
     """
     if shape is Shape.WHOLE:
         return _take_whole(serde, content)
+    if shape in _LISTS and (blocks := block_digests(content)):
+        return _take_blocks(serde, content, blocks, tip)
     whole = digest(content) if _is_plain(shape, content) else None
     marks = take_marks(serde, shape, content, block_of(shape, content))
     return Taken(marks, whole if whole is not None and whole == digest(content) else None)
+
+
+def _take_blocks(serde: SerializerProtocol, content: list[Any], blocks: list[bytes], tip: Tip | None) -> Taken:
+    before: Sequence[bytes] = tip.blocks if tip else ()
+    marks: list[bytes] = []
+    for number, block in enumerate(blocks):
+        part = slice(number * BLOCK, (number + 1) * BLOCK)
+        if tip and number < len(before) and before[number] == block:
+            marks += cast("list[bytes]", tip.marks)[part]
+            continue
+        elements = content[part]
+        marks += take_marks(serde, Shape.LIST, elements, 1)
+        if block_digests(elements) != [block]:
+            blocks[number] = b""
+    return Taken(marks, None, blocks)
 
 
 def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int) -> Marks:
@@ -296,11 +318,11 @@ def _count(shape: Shape, content: Any) -> int:
     return 1 if shape is Shape.WHOLE else len(content)
 
 
-Patterns = dict[str, tuple[tuple[Any, ...], ...] | None]
-"""Decoded segments by log, to be copied; None for a log whose values are better decoded again."""
+Split = tuple[bytes, list[tuple[bytes, bytes]]]
+"""A segment's head, and its sealed parts, each with what it is sealed for."""
 
 
-def split(data: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+def split(data: bytes) -> Split:
     """What the engine itself wrote at the front of a segment, then its sealed parts, each with what it is sealed for.
 
     A part that there is none of is empty.
@@ -326,92 +348,63 @@ def unsplit(head: bytes, parts: Sequence[bytes]) -> bytes:
 
 
 class Reader:
-    """Reads values out of logs.
+    """Reads values out of logs. Every value that it returns is new, down to its last list."""
 
-    Every value that it returns is new, down to its last list. What it decodes, it keeps in `patterns` if
-    there are any, to be copied the next time: for messages that is several times faster. A segment
-    never changes and a log's name never comes again, so a pattern is right for ever.
-    """
+    __slots__ = ("_logs", "_serde")
 
-    __slots__ = ("_logs", "_patterns", "_serde")
-
-    def __init__(
-        self, serde: SerializerProtocol, logs: dict[str, list[bytes]], patterns: Patterns | None = None
-    ) -> None:
+    def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]]) -> None:
         self._serde = serde
         self._logs = logs
-        self._patterns = patterns
 
     def read(self, ref: Ref, key: Key, channel: str, graph: str | None = None) -> tuple[Shape, Any, float]:
         """The value that stands somewhere: its shape, its content, and its size if written anew."""
         log, seq = ref
-        where = (key, channel, graph)
-        if len(self._logs.get(log, ())) <= seq:
-            msg = f"segment {len(self._logs.get(log, ()))} of log {log} is missing"
+        segments = self._logs.get(log, [])
+        if len(segments) <= seq:
+            msg = f"segment {len(segments)} of log {log} is missing"
             raise LookupError(msg)
-        kept = None if self._patterns is None else self._patterns.get(log, ())
-        if self._patterns is None or kept is None:
-            return self._replay(log, [self._decode(log, number, where) for number in range(seq + 1)], seq)
-        pattern = (*kept, *(self._decode(log, number, where) for number in range(len(kept), seq + 1)))
-        shape, content, live = self._replay(log, pattern, seq)
-        if is_worth_it(content):
-            try:
-                content = clone(content)
-            except CantClone:
-                pass
-            else:
-                self._patterns[log] = pattern
-                return shape, content, live
-        self._patterns[log] = None
-        return (shape, content, live) if not kept else self.read(ref, *where)
+        cut = [split(data) for data in segments[: seq + 1]]
+        opened = self._opened(log, cut, key, channel, graph)
+        shape, content = Shape(segments[0][0]), next(opened)
+        live = float(len(segments[0]))
+        step = _apply_splice if shape in _LISTS else _apply_update
+        for data, (head, parts) in zip(segments[1 : seq + 1], cut[1:], strict=True):
+            size = len(content)
+            gone = step(content, head, [next(opened) if part else () for _, part in parts])
+            live += len(data) - (live * gone / size if gone else 0)
+        return shape, content, live
 
     def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
         sizes = [len(data) for data in self._logs[ref.log][: ref.seq + 1]]
         block = block_of(shape, content)
-        marks = take_marks(self._serde, shape, content, block)
-        return Tip(ref, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live)
+        marks, _, blocks = take(self._serde, shape, content)
+        return Tip(ref, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live, None, blocks)
 
-    def _decode(self, log: str, number: int, where: tuple[Key, str, str | None]) -> tuple[Any, ...]:
-        """A segment with its sealed parts opened."""
-        data = self._logs[log][number]
-        head, parts = split(data)
-        opened = [
-            unseal(self._serde, part, in_segment(*where[:2], Ref(log, number), name, where[2])) if part else None
-            for name, part in parts
-        ]
-        if data[0] == _SPLICE:
-            _, *numbers = _SPLICE_HEAD.unpack(head)
-            return *numbers, opened[0] or ()
-        if data[0] == _UPDATE:
-            return opened[0] or {}, opened[1] or {}
-        return Shape(data[0]), opened[0]
-
-    def _replay(self, log: str, changes: Sequence[tuple[Any, ...]], seq: int) -> tuple[Shape, Any, float]:
-        shape, content = changes[0]
-        live = float(len(self._logs[log][0]))
-        if not seq:
-            return shape, content, live
-        # A pattern's own list must stay as it is.
-        content = content.copy()
-        step = _apply_splice if shape in _LISTS else _apply_update
-        for number in range(1, seq + 1):
-            size = len(content)
-            gone = step(content, changes[number])
-            live += len(self._logs[log][number]) - (live * gone / size if gone else 0)
-        return shape, content, live
+    def _opened(self, log: str, cut: Sequence[Split], key: Key, channel: str, graph: str | None) -> Iterator[Any]:
+        """The sealed parts of some segments, one after the other."""
+        loads_many = getattr(self._serde, "loads_many", None)
+        if loads_many is None or binds(self._serde):
+            return (
+                unseal(self._serde, part, in_segment(key, channel, Ref(log, number), name, graph))
+                for number, (_, parts) in enumerate(cut)
+                for name, part in parts
+                if part
+            )
+        sealed = [parted(part) for _, parts in cut for _, part in parts if part]
+        return iter(loads_many(CheckpointContext(*key, channel, graph), sealed))
 
 
-def _apply_splice(content: list[Any], change: tuple[Any, ...]) -> int:
-    cut_at, cut, at, gone, insert = change
+def _apply_splice(content: list[Any], head: bytes, parts: Sequence[Any]) -> int:
+    _, cut_at, cut, at, gone = _SPLICE_HEAD.unpack(head)
     if cut:
         del content[cut_at : cut_at + cut]
-    content[at : at + gone] = insert
+    content[at : at + gone] = parts[0]
     return int(cut + gone)
 
 
-def _apply_update(content: dict[Any, Any], change: tuple[Any, ...]) -> int:
-    removed, changed = change
+def _apply_update(content: dict[Any, Any], head: bytes, parts: Sequence[Any]) -> int:  # noqa: ARG001 - as the other
+    removed, changed = parts
     for key in removed:
         del content[key]
     gone = len(removed)

@@ -12,7 +12,17 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.engine.config import text, texts
 from holdfast.engine.engine import Engine, metadata_of, new_log
-from holdfast.engine.history import Lineage, Trails, check_whole, follow, pack_settled, seed_name, trace, writes_name
+from holdfast.engine.history import (
+    History,
+    Lineage,
+    Trails,
+    check_whole,
+    follow,
+    pack_settled,
+    seed_name,
+    trace,
+    writes_name,
+)
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.moving import Mover
@@ -186,18 +196,10 @@ async def _drop(engine: Engine, thread: str, rows: Sequence[Row], doomed: Sequen
                 trails |= await follow(lineage, row, _unsettled(engine, row))
         traced = await trace(engine, thread, ns, trails)
         for (id_, channel), history in traced.histories.items():
-            if traced.revisions <= {revision}:  # else this change will be refused, and made anew
-                check_whole(Key(thread, ns, id_), channel, history)
-            if history.seed is None and not history.writes:
-                continue
             key = Key(thread, ns, id_)
-            seed = history.seed
-            if seed is not None and not isinstance(seed, Ref):
-                seed = _seed_log(engine, segments, key, channel, seed)
-            if seed is not None:
-                settled[key][seed_name(channel)] = seed
-            packed = pack_settled(engine.serde, history.writes, key, channel, seed)
-            settled[key][writes_name(channel)] = _log(segments, packed)
+            if traced.revisions <= {revision}:  # else this change will be refused, and made anew
+                check_whole(key, channel, history)
+            settled[key] |= _settle(engine, segments, key, channel, history)
     trim: dict[str, int] = defaultdict(int)
     for key, row in kept.items():
         for log, seq in [*row.logs().items(), *settled[key].values()]:
@@ -225,6 +227,17 @@ def _unsettled(engine: Engine, row: Row) -> list[str]:
         and writes_name(channel) not in row.settled
         and (channel in counted or not channel.startswith(("branch:", "__")))
     ]
+
+
+def _settle(engine: Engine, segments: list[Segment], key: Key, channel: str, history: History) -> dict[str, Ref]:
+    """What a row is left with of one channel's past, which goes into logs of its own."""
+    seed = history.seed
+    if seed is None and not history.writes:
+        return {}
+    if seed is not None and not isinstance(seed, Ref):
+        seed = _seed_log(engine, segments, key, channel, seed)
+    packed = pack_settled(engine.serde, history.writes, key, channel, seed)
+    return {**({seed_name(channel): seed} if seed else {}), writes_name(channel): _log(segments, packed)}
 
 
 def _seed_log(engine: Engine, segments: list[Segment], key: Key, channel: str, seed: tuple[Key, bytes]) -> Ref:

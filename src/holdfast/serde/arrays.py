@@ -34,14 +34,15 @@ def _describe(dtype: np.dtype[Any]) -> Any:
         raise Unserializable(msg)
     if dtype.names is not None:
         fields = [dtype.fields[name] for name in dtype.names] if dtype.fields else []
-        return {
+        described = {
             "names": list(dtype.names),
             "formats": [_describe(kind) for kind, *_ in fields],
             "offsets": [offset for _, offset, *_ in fields],
-            "titles": [title[0] if title else None for _, _, *title in fields],
             "itemsize": dtype.itemsize,
             "align": dtype.isalignedstruct,
         }
+        titles = [title[0] if title else None for _, _, *title in fields]
+        return {**described, "titles": titles} if any(titles) else described
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return [_describe(base), list(shape)]
@@ -51,7 +52,10 @@ def _describe(dtype: np.dtype[Any]) -> Any:
 def _dtype(stored: Any) -> np.dtype[Any]:
     if isinstance(stored, dict):
         kinds = [_dtype(kind) for kind in stored["formats"]]
-        fields: Any = {**{key: stored[key] for key in ("names", "offsets", "titles", "itemsize")}, "formats": kinds}
+        fields: Any = {
+            **{key: stored[key] for key in ("names", "offsets", "titles", "itemsize") if key in stored},
+            "formats": kinds,
+        }
         dtype: np.dtype[Any] = np.dtype(fields, align=bool(stored["align"]))
     elif isinstance(stored, list):
         base, shape = stored

@@ -18,7 +18,7 @@ MOST_PIECES = 200
 # that a thread has.
 _UNMEASURED = 8
 _MOST_LEVELS = 4_000
-_MOST_COPIES = 32
+_MOST_COPIES = 16
 _FEW_BYTES = 10_000_000
 
 _NESTED_TOO_DEEP = f"typed values are nested more than {MOST_PIECES} deep"

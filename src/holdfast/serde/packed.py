@@ -40,6 +40,7 @@ _MOST_CACHED = 4_096
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
 _DAMAGED = "a typed value is damaged"
+_MARK = b"\xc0"
 _PAIR, _END = b"\x92", b"\xc4\x07the end"
 
 _new = object.__new__
@@ -274,6 +275,16 @@ class Unpacker:
         except Stale:
             tree = self._types.migrations.upgrade(self.tree(data), self._context)
             return rewrite(tree, self.build)
+
+    def loads_many(self, many: Sequence[bytes]) -> list[Any]:
+        """The values that were packed one by one, through one call of the unpacker."""
+        # A mark behind each: a value that is none, or more than one, would push the others out of place.
+        parts = [part for data in many for part in (data, _MARK)]
+        values: list[Any] = self.loads(_counted(2 * len(many), 0x90, b"\xdc", b"\xdd") + b"".join(parts))
+        if any(mark is not None for mark in values[1::2]):
+            msg = "the stored data is damaged: more follows behind a value"
+            raise Unreadable(msg)
+        return values[::2]
 
     def tree(self, data: bytes) -> Any:
         """The value as a tree, as it was stored."""

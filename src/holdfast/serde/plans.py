@@ -352,10 +352,9 @@ class EnumPlan:
         for member in self.cls:
             if type(member.value) is type(value) and member.value == value:
                 return member
-        # Flags put together have no name. Python makes them by a method that a class may have made its own.
-        is_flag = issubclass(self.cls, enum.Flag) and type(value) is int
-        if is_flag and self.cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
-            return self.cls(value)
+        if issubclass(self.cls, enum.Flag) and type(value) is int:
+            # Flags put together have no name. Python makes them by a method that a class may have made its own.
+            return enum.Flag._missing_.__func__(self.cls, value)  # type: ignore[attr-defined]
         msg = f"it has no member {name or value!r}"
         raise ValueError(msg)
 

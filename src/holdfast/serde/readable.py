@@ -37,6 +37,8 @@ class Writer:
             return orjson.dumps(self._lower(value))
         except RecursionError:
             raise Unserializable(_TOO_DEEP) from None
+        except Unserializable:
+            raise
         except orjson.JSONEncodeError as error:
             msg = f"a value of type {type(value).__qualname__} can't be stored: {error}"
             raise Unserializable(msg) from error

@@ -36,6 +36,7 @@ class ClassRegistry:
     def __init__(self, *modules: str | ModuleType, classes: Iterable[type] = ()) -> None:
         self._classes: dict[str, type] = {}
         self._names: dict[type, str] = {}
+        self._first: dict[type, str] = {}
         self.generation = 0
         """A number that changes whenever a class is registered."""
         self.scan(*modules)
@@ -43,7 +44,10 @@ class ClassRegistry:
             self.register(cls)
 
     def register(self, cls: type, name: str | None = None, *, aliases: Iterable[str] = ()) -> None:
-        """Give a class its stable name. It answers to its aliases too, and to `module:Name` where it is now."""
+        """Give a class its stable name. It answers to its aliases too, and to `module:Name` where it is now.
+
+        The aliases are the names that it had before, the oldest first.
+        """
         chosen = cls.__qualname__ if name is None else name
         others = (aliases,) if isinstance(aliases, str) else tuple(aliases)
         if not isinstance(cls, type) or kind_of(cls) is None:
@@ -65,6 +69,7 @@ class ClassRegistry:
         if self._names.get(cls, chosen) != chosen:
             msg = f"{place_of(cls)} is registered as {self._names[cls]!r} already, and can't be {chosen!r} too"
             raise BadRegistry(msg)
+        self._first[cls] = next((alias for alias in others if ":" not in alias), chosen)
         answers = (chosen, *others, place_of(cls))
         for answer in answers:
             self._check_free(answer, cls)
@@ -78,12 +83,23 @@ class ClassRegistry:
         for module in modules:
             found = importlib.import_module(module) if isinstance(module, str) else module
             for cls in _classes_in(vars(found).values(), found.__name__):
-                if cls not in self._names:
-                    self.register(cls)
+                if cls in self._names:
+                    continue
+                given = DEFAULT.name_of(cls)  # by its decorator
+                aliases = DEFAULT.aliases_of(cls) if given else []
+                self.register(cls, given, aliases=[alias for alias in aliases if alias != place_of(cls)])
 
     def name_of(self, cls: type) -> str | None:
         """The name that a class was registered by."""
         return self._names.get(cls)
+
+    def first_name_of(self, cls: type) -> str | None:
+        """The name that a registered class had first: its first alias that is no place, or the one it has."""
+        return self._first.get(cls)
+
+    def aliases_of(self, cls: type) -> list[str]:
+        """The other names that a class answers to, in the order in which they were given."""
+        return [name for name, found in self._classes.items() if found is cls and name != self._names.get(cls)]
 
     def find(self, name: str) -> type | None:
         """The registered class that answers to a name."""
@@ -118,7 +134,7 @@ def checkpoint_type(
 ) -> Callable[[Class], Class]:
     """Register the class below under a stable name, so that it can be moved and renamed later.
 
-    `aliases` are names that it had before, `module:Name` for a time when it had none.
+    `aliases` are names that it had before, the oldest first, and `module:Name` for a time when it had none.
     """
 
     def register(cls: Class) -> Class:

@@ -141,12 +141,13 @@ class Types:
     def canonical(self, name: str) -> str:
         """The stable name of a class that was stored by its place, if it has been given one since.
 
-        Migrations go by stable names. Aliases stay as they are: a migration may be about to rename them.
+        Migrations go by stable names, and begin with the first that the class had. Aliases stay as they
+        are: a migration may be about to rename them.
         """
         if ":" not in name or "[" in name:
             return name
         cls = known.find(name) or self.classes.find(name)
-        return name if cls is None else known.name_of(cls) or self.classes.name_of(cls) or name
+        return name if cls is None else known.name_of(cls) or self.classes.first_name_of(cls) or name
 
     def is_stale(self, name: str, version: int, context: CheckpointContext) -> bool:
         """Whether a migration is due; an error if the value is newer than this code."""
@@ -193,7 +194,8 @@ def put_together(spec: Spec, parts: Parts) -> Any:
         msg = f"{spec.name!r} is stored without its fields"
         raise Unreadable(msg)
     try:
-        if spec.exact and parts.data and (spec.extra or parts.data.keys() <= spec.plan.names):
+        is_bare = not parts.data and bool(spec.plan.names)  # not what anybody stored
+        if spec.exact and not is_bare and (spec.extra or parts.data.keys() <= spec.plan.names):
             return spec.plan.restore(parts)
         return spec.plan.rebuild(parts, trusted=spec.trusted)
     except HoldfastError:

@@ -90,7 +90,7 @@ class SerializerRules(Suite):
 
     async def test_one_that_comes_later(self, half: Half) -> None:
         """From then on it is used, and what the first one wrote needs the first one."""
-        first = half.saver.serde
+        half.saver.serde = first = JsonPlusSerializer()
         states = await grow(half, "t", 3)
         half.saver.serde = EncryptedSerializer.from_pycryptodome_aes(key=_KEY)
         more = await grow(half, "t", 2, start=3)

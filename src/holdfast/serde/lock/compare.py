@@ -71,7 +71,8 @@ class _Comparison:
             new = self._survey.entry(cls)
             aliases = [alias for alias in old.get("aliases", ()) if self._survey.find(alias)]
             for found in self._of_class(name, old, new):
-                yield self._settled(found, [name, *aliases])
+                # Data that was stored by a class's place goes by its stable name before any migration sees it.
+                yield self._settled(found, [name, *(alias for alias in aliases if ":" not in alias or "[" in alias)])
             for alias in old.get("aliases", ()):
                 if alias not in aliases:
                     yield self._settled(_gone(name, alias), [alias])

@@ -69,8 +69,7 @@ class Survey:
         return self.name_of(cls)
 
     def _aliases(self, cls: type) -> list[str]:
-        answers: Mapping[str, type] = self._classes._classes  # noqa: SLF001 - the registry tells it to nobody else
-        return sorted(name for name, found in answers.items() if found is cls and not self._is_own(name, cls))
+        return [name for name in self._classes.aliases_of(cls) if not self._is_own(name, cls)]
 
     def _is_own(self, name: str, cls: type) -> bool:
         return name in (self.name_of(cls), place_of(cls))

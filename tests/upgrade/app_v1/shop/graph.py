@@ -83,7 +83,8 @@ def chat(state: State) -> State:
 def build() -> StateGraph[Any]:
     builder = StateGraph(State)
     builder.add_node("take", take)
-    builder.add_node("pack", pack)
+    packing: Any = pack  # it takes what a Send brings, not the state
+    builder.add_node("pack", packing)
     builder.add_node("close", close)
     builder.add_node("chat", chat)
     builder.add_conditional_edges(START, route, ["take", "chat"])

@@ -9,7 +9,10 @@ class Addresses(BaseMigration):
     types = ("Client",)
 
     def migrate_data(
-        self, data: dict[str, Any], type_hint: str, context: CheckpointContext
+        self,
+        data: dict[str, Any],
+        type_hint: str,
+        context: CheckpointContext,  # noqa: ARG002 - every migration takes it
     ) -> tuple[dict[str, Any], str | None]:
         street, _, city = data.pop("address").partition(", ")
         data["home"] = Typed("Address", {"street": street, "city": city})

@@ -9,7 +9,10 @@ class NoCoupons(BaseMigration):
     types = ("Coupon", "shop.models:Coupon", "Order")
 
     def migrate_data(
-        self, data: dict[str, Any], type_hint: str, context: CheckpointContext
+        self,
+        data: dict[str, Any],
+        type_hint: str,
+        context: CheckpointContext,  # noqa: ARG002 - every migration takes it
     ) -> tuple[dict[str, Any], str | None]:
         if type_hint != "Order":
             return data, None

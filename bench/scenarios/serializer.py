@@ -1,0 +1,70 @@
+"""The serializer alone, beside LangGraph's JsonPlusSerializer: messages to bytes and back."""
+
+import os
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from graphs import Talk
+from holdfast.serde import CheckpointSerializer, Keys
+from measure import Clock, Setting, interleave
+from sides import HOLDFAST, OFFICIAL, Side
+
+_BASELINE = "JsonPlusSerializer"
+_FORMS: dict[str, Callable[[], CheckpointSerializer]] = {
+    "": CheckpointSerializer,
+    ", zstd": lambda: CheckpointSerializer(compress=True),
+    ", AES": lambda: CheckpointSerializer(keys=Keys({"key": os.urandom(32)})),
+    ", JSON": lambda: CheckpointSerializer(codec="json"),
+}
+
+
+def run(setting: Setting) -> None:
+    for count in (40, 2000):
+        _messages(setting, count)
+
+
+def _messages(setting: Setting, count: int) -> None:
+    talk = Talk(count)
+    messages = [message for _ in range(count // 2) for message in (talk.human(), talk.ai())]
+    repeats = max(1, setting.pick(4000, 1000) // count)
+    for form, make in _FORMS.items():
+        setting.say(f"{count} messages{form}")
+        serializers: dict[Side, SerializerProtocol] = {OFFICIAL: JsonPlusSerializer(), HOLDFAST: make()}
+        stored = {side: serializer.dumps_typed(messages) for side, serializer in serializers.items()}
+        clock = Clock()
+
+        def work(
+            side: Side,
+            _: int,
+            serializers: dict[Side, SerializerProtocol] = serializers,
+            stored: dict[Side, tuple[str, bytes]] = stored,
+            clock: Clock = clock,
+        ) -> None:
+            _time(clock, "dumps", side, repeats, serializers[side].dumps_typed, messages)
+            _time(clock, "loads", side, repeats, serializers[side].loads_typed, stored[side])
+
+        interleave(setting.pick(15, 7), work)
+        targets = {"dumps": 2.0, "loads": 2.5} if not form else {}
+        for what in ("dumps", "loads"):
+            label = f"{what}, {count} messages" if not form and count > 40 else ""  # noqa: PLR2004
+            setting.add(
+                f"{what}, {count} messages{form}",
+                "ms",
+                clock.median(what),
+                target=targets.get(what),
+                baseline=_BASELINE,
+                chart=label,
+            )
+        sizes = {side: len(data) / 1000 for side, (_, data) in stored.items()}
+        setting.add(f"bytes, {count} messages{form}", "KB", sizes, baseline=_BASELINE)
+
+
+def _time(clock: Clock, what: str, side: Side, repeats: int, call: Callable[[Any], Any], value: Any) -> None:
+    start = perf_counter()
+    for _ in range(repeats):
+        call(value)
+    clock.note(what, side, (perf_counter() - start) / repeats)
