@@ -8,7 +8,7 @@ import random
 import sys
 from pathlib import Path
 
-import atheris
+import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 

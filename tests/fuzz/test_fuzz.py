@@ -1,8 +1,10 @@
 """Data that was damaged at random: always a value or a named error. `make fuzz` looks further, and longer."""
 
 import random
+from typing import Any
 
 import pytest
+from hostile import Stored, ext, head, packed, typed
 from invariant import TAGS, check, seeds
 from mutations import mutated
 
@@ -24,3 +26,27 @@ def test_damaged_data(start: int) -> None:
         seed, donor = chance.choice(SEEDS), chance.choice(SEEDS)
         outcomes[check(seed[:1] + mutated(seed[1:], chance, donor[1:]))] += 1
     assert min(outcomes.values()) > 300
+
+
+MESSAGE: dict[str, Any] = {
+    "content": "",
+    "additional_kwargs": {},
+    "response_metadata": {},
+    "type": "human",
+    "name": None,
+    "id": None,
+}
+FOUND = {
+    "a secret that is an instance": packed(ext(23, ["SecretStr", ext(0, [head("traps:HasSetter"), {"x": 1}])])),
+    "a secret that is a number": packed(ext(23, ["SecretBytes", 5])),
+    "a secret of another kind": packed(ext(23, ["Secret", b""])),
+    "a message with all its fields and more": typed("langchain.HumanMessage", {**MESSAGE, "more": 1}),
+    "a placeholder in an unknown value": typed("no.such:Thing", {"x": ext(33, ["a:B", 0, b"{}"])}),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_once(name: str) -> None:
+    """Inputs that broke the rule at some time."""
+    stored: Stored = FOUND[name]
+    check(bytes([TAGS.index(stored[0])]) + stored[1])

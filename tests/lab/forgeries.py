@@ -57,8 +57,8 @@ def read(path: Path, serde: CheckpointSerializer | None = None) -> str:
                 latest = saver.get_tuple({"configurable": {"thread_id": thread}})
                 if latest:
                     dict(latest.checkpoint["channel_values"])
-        except HoldfastError as error:
-            return type(error).__name__
+        except Exception as error:  # noqa: BLE001 - one that isn't ours is a finding too
+            return type(error).__name__ if isinstance(error, HoldfastError) else f"not ours: {error!r}"
     return "read"
 
 
@@ -253,10 +253,20 @@ ATTACKS: dict[str, Attack] = {
     "a bit of the data": sql(
         "UPDATE holdfast_rows SET meta = CAST(substr(meta, 1, length(meta) - 1) || x'00' AS BLOB) WHERE n = 3",
     ),
+    "a body that is none": sql("UPDATE holdfast_rows SET body = x'00' WHERE n = 3"),
+    "no body": sql("UPDATE holdfast_rows SET body = x'' WHERE n = 3"),
+    "references that are none": sql("UPDATE holdfast_rows SET refs = '?' WHERE n = 3"),
+    "references without numbers": sql("UPDATE holdfast_rows SET logs = '{}' WHERE n = 3"),
     "data cut off": sql("UPDATE holdfast_rows SET meta = CAST(substr(meta, 1, 40) AS BLOB)"),
 }
-NAMELESS = {"a tag that names encryption twice": "MissingKey"}
-"""What ends in another error than `Tampered`: the key that the tag names is not there."""
+OTHERWISE = {
+    "a tag that names encryption twice": "MissingKey",
+    "a body that is none": "Unreadable",
+    "no body": "Unreadable",
+    "references that are none": "Unreadable",
+    "references without numbers": "Unreadable",
+}
+"""What ends in another error than `Tampered`: the key that the tag names isn't there, or there is nothing to open."""
 
 
 def attempt(folder: Path, name: str) -> str:

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from forgeries import ATTACKS, NAMELESS, attempt, read, serializer, sql, write
+from forgeries import ATTACKS, OTHERWISE, attempt, read, serializer, sql, write
 
 import holdfast
 from holdfast.errors import Tampered, Unreadable
 from holdfast.serde import CheckpointSerializer
 
 LAB = Path(__file__).parents[1] / "lab"
-EXPECTED = {name: NAMELESS.get(name, "Tampered") for name in ATTACKS}
+EXPECTED = {name: OTHERWISE.get(name, "Tampered") for name in ATTACKS}
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -59,7 +59,6 @@ def test_a_class_that_kept_its_name(stored: tuple[str, bytes]) -> None:
     assert serde.loads_typed(stored) == [Purchase(5)]
 
 
-@pytest.mark.xfail(reason="a place becomes the newest name at once, and the migrations for older names pass it by")
 def test_a_class_that_was_named_again(stored: tuple[str, bytes]) -> None:
     """The same if the class has another stable name by now, and the one of the migration is an alias."""
     classes = registered(Purchase, "Purchase", "Order", "shop_of_old:Order")

@@ -40,7 +40,7 @@ _UPDATE_HEAD = Struct(">BI")
 _SLACK = 4_096
 _WASTE = 2
 _FEW = 16
-_GROWTH = 0.5
+_GROWTH = 0.25
 _BLOCK = 64
 _SMALL = 64
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
@@ -89,8 +89,8 @@ class Tip(NamedTuple):
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
 
-        A value that only grows is written anew when it has grown by half in many small steps: that
-        is three times its final size in all, and most of it is then read in one piece.
+        A value that only grows is written anew when it has grown by a quarter in many small steps: that
+        is five times its final size in all, and most of it is then read in one piece.
         """
         return (
             self.ref.seq + 1 >= segments
@@ -276,7 +276,7 @@ def _take_blocks(serde: SerializerProtocol, content: list[Any], blocks: list[byt
             marks += cast("list[bytes]", tip.marks)[part]
             continue
         elements = content[part]
-        marks += take_marks(serde, Shape.LIST, elements, 1)
+        marks += cast("list[bytes]", take_marks(serde, Shape.LIST, elements, 1))
         if block_digests(elements) != [block]:
             blocks[number] = b""
     return Taken(marks, None, blocks)

@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One change to one value. Never altered; a log is its segments from 0 on, in order."""
+    """One change to one value. What it means never changes; a log is its segments from 0 on, in order."""
 
     log: str
     seq: int

@@ -323,18 +323,18 @@ class Unpacker:
     def _hook(self, code: int, data: bytes) -> Any:
         try:
             levels = self._depth.down(data)
-            try:
-                if code == TYPED:
-                    return self._typed(data)
-                if code == RUN:
-                    return self._run(data)
-                return self._plain(code, data)
-            finally:
-                self._depth.up(levels)
+            if code == RUN:
+                value = self._run(data)
+            elif code == TYPED:
+                value = self._typed(data)
+            else:
+                value = self._plain(code, data)
+            self._depth.up(levels)
         except BaseException as error:
             if self._error is None:
                 self._error = error
             raise
+        return value
 
     def _plain(self, code: int, data: bytes) -> Any:
         if code == FOREIGN:
@@ -354,12 +354,11 @@ class Unpacker:
         return head, content, rest[0] if rest else None
 
     def _run_of(self, data: bytes) -> tuple[list[bytes], bytes, list[dict[str, Any]]]:
-        parts = self._unpack(data)
-        if type(parts) is not list or [type(part) for part in parts] != [list, bytes, list]:
+        parts = ormsgpack.unpackb(data, ext_hook=self._hook)
+        if type(parts) is not list or len(parts) != 3:  # noqa: PLR2004
             raise Unreadable(_DAMAGED)
         heads, index, contents = parts
-        is_right = all(type(head) is bytes for head in heads) and len(index) == len(contents)
-        if not is_right or max(index, default=0) >= max(len(heads), 1) or set(map(type, contents)) - {dict}:
+        if type(heads) is not list or type(index) is not bytes or type(contents) is not list:
             raise Unreadable(_DAMAGED)
         return heads, index, contents
 
@@ -387,7 +386,7 @@ class Unpacker:
         made: list[Any] = []
         for number, content in zip(index, contents, strict=True):
             spec = specs[number]
-            if spec.fields is None or tuple(content) != spec.fields:
+            if type(content) is not dict or spec.fields is None or tuple(content) != spec.fields:
                 made.append(put_together(spec, Parts(content, spec.given)))
                 continue
             value = _new(spec.plan.cls)

@@ -42,6 +42,8 @@ class Plan(Protocol):
     """What an instance may have as data."""
     extra: bool
     """Whether it may have more than that."""
+    ignores: frozenset[str] | bool
+    """What it may lose without a word: anything, if the class says so itself."""
 
     def take(self, value: Any, /) -> Parts:
         """Take an instance apart; the dicts may be its own, to be read only."""
@@ -76,6 +78,9 @@ class ModelPlan:
         self.names = frozenset(fields)
         self.excluded = frozenset(name for name, info in fields.items() if info.exclude)
         self.extra = cls.model_config.get("extra") == "allow"
+        # Other serializers store computed fields too, and the root of a root model alone.
+        said = "extra" in cls.model_config or issubclass(cls, RootModel)
+        self.ignores: frozenset[str] | bool = said or frozenset(cls.model_computed_fields)
         self.shape = fingerprint(cls)
         decorators = cls.__pydantic_decorators__
         self._dumps = bool(decorators.field_serializers or decorators.model_serializers)
@@ -103,9 +108,10 @@ class ModelPlan:
         if self.excluded:
             data = self._with_excluded(data, rest or {})
         value = _new(self.cls)
+        fields_set = set(data if given is None else given)
         extra = {name: data.pop(name) for name in list(data) if name not in self.names} if self.extra else None
         _set(value, "__dict__", data)
-        _set(value, "__pydantic_fields_set__", set(data if given is None else given))
+        _set(value, "__pydantic_fields_set__", fields_set)
         _set(value, "__pydantic_extra__", extra)
         _set(value, "__pydantic_private__", self._private(rest))
         return value
@@ -206,6 +212,7 @@ class OldModelPlan:
         self.shape = fingerprint(cls)
         self.names = frozenset(cls.__fields__)
         self.extra = cls.__config__.extra == "allow"
+        self.ignores: frozenset[str] | bool = False
 
     def take(self, value: Any, /) -> Parts:
         """Read its `__dict__`."""
@@ -247,6 +254,7 @@ class DataclassPlan:
     """A dataclass, also a frozen one and one with slots."""
 
     extra = False
+    ignores: frozenset[str] | bool = False
 
     def __init__(self, cls: Any) -> None:
         if issubclass(cls, _BUILTINS):
@@ -305,6 +313,7 @@ class NamedTuplePlan:
     """A NamedTuple."""
 
     extra = False
+    ignores: frozenset[str] | bool = False
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
@@ -334,6 +343,7 @@ class EnumPlan:
 
     names = frozenset({"name", "value"})
     extra = False
+    ignores: frozenset[str] | bool = False
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
@@ -367,6 +377,7 @@ class SlotsPlan:
     """A class of LangGraph's that keeps its fields in slots."""
 
     extra = False
+    ignores: frozenset[str] | bool = True
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls

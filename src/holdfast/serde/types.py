@@ -10,7 +10,7 @@ from holdfast.serde import generics, known
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.migrations import MigrationRegistry
 from holdfast.serde.plans import ModelPlan, Parts, Plan
-from holdfast.serde.registry import ClassRegistry, find_imported, place_of, remember
+from holdfast.serde.registry import RESERVED, ClassRegistry, find_imported, place_of, remember
 from holdfast.serde.tree import Typed
 
 OnUnknown = Literal["error", "keep"]
@@ -197,6 +197,7 @@ def put_together(spec: Spec, parts: Parts) -> Any:
         is_bare = not parts.data and bool(spec.plan.names)  # not what anybody stored
         if spec.exact and not is_bare and (spec.extra or parts.data.keys() <= spec.plan.names):
             return spec.plan.restore(parts)
+        _check_known(spec, parts.data)
         return spec.plan.rebuild(parts, trusted=spec.trusted)
     except HoldfastError:
         raise
@@ -206,6 +207,20 @@ def put_together(spec: Spec, parts: Parts) -> Any:
             "a migration can bring the data along"
         )
         raise Unreadable(msg) from error
+
+
+def _check_known(spec: Spec, data: dict[str, Any]) -> None:
+    """Refuse data with fields that the class doesn't have: read and written back, they would be lost."""
+    plan = spec.plan
+    if plan.extra or plan.ignores is True or spec.name.startswith(RESERVED):
+        return
+    more = data.keys() - plan.names - (plan.ignores or frozenset())
+    if more:
+        msg = (
+            f"it has no field {', '.join(map(repr, sorted(map(str, more))))}: newer code wrote it, or the field was "
+            "removed; deploy the newer code, or write a migration that takes it out"
+        )
+        raise ValueError(msg)
 
 
 def unpack_head(head: bytes) -> tuple[str, int, bytes, list[str] | None]:

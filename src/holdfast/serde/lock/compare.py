@@ -71,13 +71,20 @@ class _Comparison:
             new = self._survey.entry(cls)
             aliases = [alias for alias in old.get("aliases", ()) if self._survey.find(alias)]
             for found in self._of_class(name, old, new):
-                # Data that was stored by a class's place goes by its stable name before any migration sees it.
-                yield self._settled(found, [name, *(alias for alias in aliases if ":" not in alias or "[" in alias)])
+                yield self._settled(found, [name, *filter(self._stays, aliases)])
             for alias in old.get("aliases", ()):
                 if alias not in aliases:
                     yield self._settled(_gone(name, alias), [alias])
         for name in sorted(self._entries.keys() - known):
             yield Difference(name, None, "class added", "fine", "there is no old data of it", after=name)
+
+    def _stays(self, alias: str) -> bool:
+        """Whether data that was stored by an alias still goes by it after all migrations.
+
+        What was stored by a class's place goes by its first name before any of them, and an alias that one of them
+        is about is renamed by it.
+        """
+        return (":" not in alias or "[" in alias) and not self._migrations.concerns(alias, 0)
 
     def _settled(self, found: Difference, names: list[str]) -> Difference:
         """A breaking change with what there is against it: migrations newer than the lock, for each of the names."""
