@@ -241,7 +241,7 @@ def test_a_change_is_found_migrated_and_locked(shop: Shop) -> None:
             "Item",
             "  ✗ name: field removed",
             "      - name: str",
-            "    its stored values would be dropped",
+            "    stored data that has it would be refused",
             "    → write migration 0001 with types = ('Item',), or keep the field for now" + RENAMING,
             "  ✗ title: field added",
             "      + title: str",

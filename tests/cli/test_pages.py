@@ -39,7 +39,7 @@ def matches(printed: str, shown: str) -> bool:
     return re.fullmatch(pattern, _SPACE.sub(" ", printed.rstrip())) is not None
 
 
-@pytest.mark.parametrize("page", ["how-to/deploy-safely.md"])
+@pytest.mark.parametrize("page", ["how-to/deploy-safely.md", "tutorial/evolving-state.md"])
 def test_a_page_is_true_from_beginning_to_end(page: str, tmp_path: Path) -> None:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
     # A file that is shown twice may be as long as before, and as old: Python would take its bytecode for it.

@@ -19,16 +19,24 @@ class Item:
 serde = CheckpointSerializer(classes=ClassRegistry(classes=[Item]))
 """
 SERDE = 'holdfast_serde = "shop:serde"'
+STRICT = ("-W", "error", "-p", "no:cacheprovider")
+
+
+@pytest.fixture(scope="module")
+def lock(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The lock of the application, as the command makes it."""
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "shop.py").write_text(APP)
+    command = "from holdfast.cli import main; main()"
+    subprocess.run([sys.executable, "-c", command, "schema", "lock", "--serde", "shop:serde"], cwd=folder, check=True)
+    return (folder / "holdfast.lock.json").read_text()
 
 
 @pytest.fixture
-def shop(pytester: pytest.Pytester) -> pytest.Pytester:
+def shop(pytester: pytest.Pytester, lock: str) -> pytest.Pytester:
     """An application with one test, that has been locked."""
     pytester.makepyfile(shop=APP, test_one="def test_one(): pass")
-    made = pytester.run(
-        sys.executable, "-c", "from holdfast.cli import main; main()", "schema", "lock", "--serde", "shop:serde"
-    )
-    assert made.ret == 0
+    (pytester.path / "holdfast.lock.json").write_text(lock)
     return pytester
 
 
@@ -37,12 +45,16 @@ def configure(shop: pytest.Pytester, *settings: str) -> None:
 
 
 def run(shop: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return shop.runpytest_subprocess("-W", "error", "-p", "no:asyncio", "-p", "no:cacheprovider", *arguments)
+    """A session with this plugin alone: the others that are installed take seconds to load."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        return shop.runpytest_subprocess(*STRICT, "-p", "holdfast.pytest_plugin", *arguments)
 
 
 def test_it_passes_while_code_and_lock_fit(shop: pytest.Pytester) -> None:
+    """The plugin comes with the package, and gets along with the others that are installed."""
     configure(shop, SERDE)
-    found = run(shop, "-v")
+    found = shop.runpytest_subprocess(*STRICT, "-p", "no:asyncio", "-v")
     found.assert_outcomes(passed=2)
     found.stdout.fnmatch_lines(["holdfast schema PASSED*"])
 

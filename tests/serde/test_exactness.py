@@ -174,34 +174,54 @@ def test_the_counters_do_count(app: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_an_unregistered_class_runs_whatever_its_shape(app: Any, codec: Any, name: str) -> None:
-    """Its fields are set, what is missing has its default, what is gone is dropped."""
-    deploy(app, LOUD.format(more="old: int = 3"))
+    """Its fields are set, and what is missing has its default."""
+    deploy(app, LOUD.format(more=""))
     stored = reader(codec, app).dumps_typed([getattr(app, name)(), getattr(app, name)()])
     deploy(app, LOUD.format(more="new: int = 4"))
-    app.calls.clear()
     values = reader(codec, app).loads_typed(stored)
     assert app.calls == Counter()
     for value in values:
         assert type(value) is getattr(app, name)
         assert value.new == 4
-        assert not hasattr(value, "old")
         assert getattr(value, "x", None) == (None if name == "Plain" else 1)
 
 
+@pytest.mark.parametrize("registered", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_field_that_was_removed_is_named(app: Any, codec: Any, name: str, registered: bool) -> None:  # noqa: FBT001
+    """Read and written back, it would be lost; so the value is refused, and no code of its class runs."""
+    deploy(app, LOUD.format(more="old: int = 3"))
+    names = [name] if registered else []
+    stored = reader(codec, app, *names).dumps_typed([getattr(app, name)(), getattr(app, name)()])
+    deploy(app, LOUD.format(more=""))
+    with pytest.raises(Unreadable, match=f"{name}'.* no field 'old'.*migration"):
+        reader(codec, app, *names).loads_typed(stored)
+    assert app.calls == Counter()
+
+
+def test_all_the_fields_that_were_removed_are_named(app: Any, codec: Any) -> None:
+    """So that one migration takes them all out."""
+    deploy(app, "class Thing(BaseModel):\n    x: int = 1\n    older: int = 2\n    old: int = 3\n")
+    stored = reader(codec, app).dumps_typed(app.Thing())
+    deploy(app, "class Thing(BaseModel):\n    x: int = 1\n")
+    with pytest.raises(Unreadable, match="no field 'old', 'older':"):
+        reader(codec, app).loads_typed(stored)
+
+
 @pytest.mark.parametrize(
-    "source",
+    ("source", "new"),
     [
-        "class Thing(BaseModel):\n    x: int = 1\n    {}: list[int] = Field(default_factory=list)\n",
-        "class Thing(v1.BaseModel):\n    x: int = 1\n    {}: list[int] = v1.Field(default_factory=list)\n",
-        "class Thing(v1.BaseModel):\n    x: int = 1\n    {}: list[int] = []\n",
-        "@dataclass\nclass Thing:\n    x: int = 1\n    {}: list[int] = field(default_factory=list)\n",
+        ("class Thing(BaseModel):\n    x: int = 1\n", "    new: list[int] = Field(default_factory=list)\n"),
+        ("class Thing(v1.BaseModel):\n    x: int = 1\n", "    new: list[int] = v1.Field(default_factory=list)\n"),
+        ("class Thing(v1.BaseModel):\n    x: int = 1\n", "    new: list[int] = []\n"),
+        ("@dataclass\nclass Thing:\n    x: int = 1\n", "    new: list[int] = field(default_factory=list)\n"),
     ],
 )
-def test_each_instance_has_a_default_of_its_own(app: Any, codec: Any, source: str) -> None:
+def test_each_instance_has_a_default_of_its_own(app: Any, codec: Any, source: str, new: str) -> None:
     """As if it had been made by hand."""
-    deploy(app, source.format("old"))
+    deploy(app, source)
     stored = reader(codec, app).dumps_typed([app.Thing(), app.Thing()])
-    deploy(app, source.format("new"))
+    deploy(app, source + new)
     first, second = reader(codec, app).loads_typed(stored)
     assert first.new == second.new == []
     assert first.new is not second.new
@@ -210,7 +230,7 @@ def test_each_instance_has_a_default_of_its_own(app: Any, codec: Any, source: st
 @pytest.mark.parametrize(("name", "call"), [("Model", "Model.model_validator"), ("Record", "Record.__post_init__")])
 def test_a_registered_class_of_another_shape_validates(app: Any, codec: Any, name: str, call: str) -> None:
     """The application vouched for it; so its own rules apply."""
-    deploy(app, LOUD.format(more="old: int = 3"))
+    deploy(app, LOUD.format(more=""))
     stored = reader(codec, app, name).dumps_typed(getattr(app, name)(x=5))
     deploy(app, LOUD.format(more="new: int = 4"))
     value = reader(codec, app, name).loads_typed(stored)
@@ -270,7 +290,8 @@ def test_aliases_do_not_matter_to_what_is_stored(app: Any, codec: Any, registere
 def test_what_was_given_and_what_is_private_survives_a_new_shape(app: Any, codec: Any, registered: bool) -> None:  # noqa: FBT001
     """As far as the class still has it."""
     source = (
-        "class Thing(BaseModel):\n    x: int = 1\n    y: int = 2\n    {more}\n    _p: int = PrivateAttr(default=0)\n"
+        "class Thing(BaseModel):\n    model_config = ConfigDict(extra='ignore')\n"
+        "    x: int = 1\n    y: int = 2\n    {more}\n    _p: int = PrivateAttr(default=0)\n"
     )
     deploy(app, source.format(more="gone: int = 3"))
     names = ["Thing"] if registered else []
@@ -300,6 +321,20 @@ def test_what_becomes_of_extras_is_the_classes_choice(app: Any, codec: Any, extr
         return
     copy = reader(codec, app, *names).loads_typed(stored)
     assert copy.__pydantic_extra__ == ({"more": (2,)} if extra == "allow" else None)
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_class_that_ignores_extras_drops_removed_fields(app: Any, codec: Any, registered: bool) -> None:  # noqa: FBT001
+    """It said so itself, or a class that it inherits from did; Pydantic's default says nothing."""
+    base = "class Base(BaseModel):\n    model_config = ConfigDict(extra='ignore')\n"
+    deploy(app, base + "class Thing(Base):\n    x: int = 1\n    old: int = 3\n")
+    names = ["Thing"] if registered else []
+    stored = reader(codec, app, *names).dumps_typed(app.Thing(x=5))
+    deploy(app, base + "class Thing(Base):\n    x: int = 1\n")
+    assert difference(app.Thing(x=5), reader(codec, app, *names).loads_typed(stored)) is None
+    deploy(app, "class Thing(BaseModel):\n    x: int = 1\n")
+    with pytest.raises(Unreadable, match="'old'"):
+        reader(codec, app, *names).loads_typed(stored)
 
 
 @pytest.mark.parametrize("registered", [True, False])

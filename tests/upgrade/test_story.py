@@ -5,8 +5,6 @@ what the next release has to tell.
 """
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -215,30 +213,26 @@ def its_own_past(old: "Release", new: "Release", number: int) -> None:
     assert new.state("shared") == upgraded(old.state("shared"), number)
 
 
-def holdfast(release: int, *arguments: str) -> tuple[int, str]:
-    """A command, as an operator gives it."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("holdfast"), *arguments, "--serde", "shop.checkpoints:serde"],
-        cwd=SHOP / f"app_v{release}",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+def migrates(last: "Release", operator: "Release", database: "Database") -> None:
+    """All is written anew, once; it is the same as before, and no migration has anything left to do.
 
+    The commands are given in another process than that of the release, which is at work all the while.
+    """
 
-def migrates(last: "Release", database: "Database") -> None:
-    """All is written anew, once; it is the same as before, and no migration has anything left to do."""
-    assert holdfast(4, "verify", database.url)[0] == 0
+    def holdfast(*arguments: str) -> tuple[int, str]:
+        code, said = operator.command(*arguments, "--serde", "shop.checkpoints:serde")
+        return code, said
+
+    assert holdfast("verify", database.url)[0] == 0
     before, told = database.records(), told_by(last)
     last.calls()
     told_by(last)
     assert set(last.calls()) == {"TotalIsAmount", "CustomersAreClients", "Addresses", "NoCoupons"}
 
-    code, said = holdfast(4, "migrate", database.url, "--dry-run")
+    code, said = holdfast("migrate", database.url, "--dry-run")
     assert (code, database.records()) == (0, before), said
     assert not re.search(r"^ +0 to be rewritten", said, re.MULTILINE)
-    code, said = holdfast(4, "migrate", database.url)
+    code, said = holdfast("migrate", database.url)
     assert code == 0, said
     assert not re.search(r"^ +0 rewritten", said, re.MULTILINE)
 
@@ -247,15 +241,17 @@ def migrates(last: "Release", database: "Database") -> None:
     assert versions_in(database.bytes_besides({})) == VERSIONS[4]
     assert b"shop.models:" not in database.bytes_besides({})
     after = database.records()
-    code, said = holdfast(4, "migrate", database.url)
+    code, said = holdfast("migrate", database.url)
     assert (code, database.records()) == (0, after)
     assert re.search(r"^ +0 rewritten", said, re.MULTILINE)
-    code, said = holdfast(4, "verify", database.url)
+    code, said = holdfast("verify", database.url)
     assert code == 0
     assert "all of it loads" in said
 
 
-def test_a_story_of_four_releases(releases: dict[int, "Release"], database: "Database") -> None:
+def test_a_story_of_four_releases(
+    releases: dict[int, "Release"], database: "Database", start: Callable[[Path], "Release"]
+) -> None:
     """A field renamed, classes renamed and moved, one split, one dropped: every thread survives every deploy."""
     for release in releases.values():
         release.open(database.url, {})
@@ -280,7 +276,7 @@ def test_a_story_of_four_releases(releases: dict[int, "Release"], database: "Dat
     last.prune("calm 2")
     assert last.state("calm 2") == pruned
     assert len(last.history("calm 2")) == 1
-    migrates(last, database)
+    migrates(last, start(SHOP / "app_v4"), database)
     for thread in ("paused", "late", "late too"):
         assert last.answer(thread, "at last") == []
     assert texts(last.state("late")) == texts(last.state("late too")) == packed(1, "at last")

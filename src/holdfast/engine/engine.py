@@ -296,7 +296,7 @@ class Page:
 
     def _tuple(self, row: Row) -> CheckpointTuple:
         key = row.key
-        skeleton_data, inline = ormsgpack.unpackb(row.body)
+        skeleton_data, inline = unpack_body(row)
         metadata = opened(self._serde, row.meta, in_metadata(key), "metadata")
         graph = graph_of(metadata)
         checkpoint = opened(
@@ -392,6 +392,17 @@ def pending(serde: SerializerProtocol, writes: Iterable[Write], graph: str | Non
         (w.task, w.channel, opened(serde, w.value, in_write(w, graph), f"pending write to {w.channel}"))
         for w in ordered
     ]
+
+
+def unpack_body(row: Row) -> tuple[bytes, dict[str, bytes]]:
+    """The sealed skeleton and the small values that a row's body holds."""
+    try:
+        skeleton, inline = ormsgpack.unpackb(row.body)
+        if type(skeleton) is not bytes or type(inline) is not dict:
+            raise TypeError(type(skeleton), type(inline))
+    except Exception as error:
+        raise unreadable(row.key, "checkpoint", error) from error
+    return skeleton, inline
 
 
 def metadata_of(serde: SerializerProtocol, row: Row) -> dict[str, Any]:

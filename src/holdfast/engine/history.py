@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
 from holdfast.engine.config import id_of, namespace_of, text, thread_of
-from holdfast.engine.engine import Engine, graph_of, metadata_of, opened, unreadable
+from holdfast.engine.engine import Engine, graph_of, metadata_of, opened, unpack_body, unreadable
 from holdfast.engine.logs import Reader, put_together
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
 from holdfast.engine.seal import binds, in_row, in_settled, in_skeleton, in_write, seal, unseal
@@ -222,7 +222,7 @@ async def _read_inline(engine: Engine, thread: str, trails: Trails, traced: Trac
         return
     found = await engine.backend.find(Query(keys=tuple(dict.fromkeys(inline.values()))))
     traced.revisions.add(found.revisions.get(thread, 0))
-    bodies = {row.key: (ormsgpack.unpackb(row.body), row) for row in found.rows}
+    bodies = {row.key: (unpack_body(row), row) for row in found.rows}
     for (id_, channel), key in inline.items():
         if key not in bodies:
             continue  # gone since: the revision says so, and whoever asked starts over

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.engine import graph_of
+from holdfast.engine.engine import graph_of, unpack_body
 from holdfast.engine.history import is_packed
 from holdfast.engine.logs import split, unsplit
 from holdfast.engine.records import Key, Record, Ref, Row, Segment, Write
@@ -75,7 +75,7 @@ class Cutter(NamedTuple):
 
     def row(self, row: Row) -> Cut:
         """The skeleton, the metadata, then each small value."""
-        skeleton, inline = _unpacked(row.body)
+        skeleton, inline = unpack_body(row)
         graph = self.graphs.get(row.key)
         context = in_skeleton(self.serde, row.key, row.parent, row.refs)
         pieces = [Piece(row.key, "checkpoint", context, skeleton), self.metadata(row)]
@@ -140,14 +140,6 @@ class Cutter(NamedTuple):
             return graph_of(self.open(self.metadata(row)))
         except Exception:  # noqa: BLE001 - that it can't be read is found when it is cut
             return None
-
-
-def _unpacked(body: bytes) -> tuple[bytes, dict[str, bytes]]:
-    skeleton, inline = ormsgpack.unpackb(body)
-    if not isinstance(skeleton, bytes) or not isinstance(inline, dict):
-        msg = "a row's body is a sealed skeleton and a dict of sealed values; this one is something else"
-        raise TypeError(msg)
-    return skeleton, inline
 
 
 def _write(key: Key, channel: str, entry: Sequence[Any]) -> Write:

@@ -157,7 +157,12 @@ def _take_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
 
 def _build_secret(stored: list[Any]) -> Any:
     name, value = stored
-    return SecretStr(value) if name == "SecretStr" else SecretBytes(value)
+    if name == "SecretStr" and type(value) is str:
+        return SecretStr(value)
+    if name == "SecretBytes" and type(value) is bytes:
+        return SecretBytes(value)
+    msg = f"a secret that is a {type(value).__name__}"
+    raise TypeError(msg)
 
 
 def _take_pattern(value: re.Pattern[Any]) -> list[Any]:

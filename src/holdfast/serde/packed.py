@@ -273,7 +273,7 @@ class Unpacker:
         try:
             return self._unpack_whole(data)
         except Stale:
-            tree = self._types.migrations.upgrade(self.tree(data), self._context)
+            tree = self._types.upgrade(self.tree(data), self._context)
             return rewrite(tree, self.build)
 
     def loads_many(self, many: Sequence[bytes]) -> list[Any]:
@@ -338,8 +338,7 @@ class Unpacker:
 
     def _plain(self, code: int, data: bytes) -> Any:
         if code == FOREIGN:
-            _, _, raw = self._unpack(data)
-            return self._foreign(self._context, raw)
+            return self._foreign(self._context, Unknown(*_placeholder(self._unpack(data)), "json"))
         kind = stored_kind(code)
         if kind is None:
             msg = f"the stored data has an extension {code} that this version of holdfast doesn't know"
@@ -412,12 +411,19 @@ class Unpacker:
 
     def _typed_node(self, head: bytes, content: Any, rest: Any, raw: bytes | None) -> Typed:
         name, version, shape, given = unpack_head(head)
-        name = self._types.canonical(name)
+        name = self._types.canonical(name, version)
         self._types.is_stale(name, version, self._context)  # refuses what is newer than this code
         if type(content) is not dict:
             msg = f"{name!r} is stored without its fields"
             raise Unreadable(msg)
         return Typed(name, content, version=version, shape=shape, given=given, rest=rest, raw=raw)
+
+
+def _placeholder(stored: Any) -> tuple[str, int, bytes]:
+    if type(stored) is not list or [type(part) for part in stored] != [str, int, bytes]:
+        raise Unreadable(_DAMAGED)
+    name, version, raw = stored
+    return name, version, raw
 
 
 def _pieces(run: bytes) -> list[bytes]:

@@ -124,7 +124,7 @@ class Reader:
         try:
             tree = self.tree(data)
             if self._is_stale:
-                tree = self._types.migrations.upgrade(tree, self._context)
+                tree = self._types.upgrade(tree, self._context)
             return rewrite(tree, self.build)
         except RecursionError:
             msg = "the stored data is nested too deep"
@@ -160,8 +160,8 @@ class Reader:
 
     def _plain(self, name: Any, value: dict[str, Any]) -> Any:
         if name == "msgpack":
-            _, _, raw = value["_data"]
-            return self._foreign(self._context, bytes.fromhex(raw))
+            kept_name, version, raw = value["_data"]
+            return self._foreign(self._context, Unknown(str(kept_name), int(version), bytes.fromhex(raw)))
         kind = stored_kind(name) if type(name) is str else None
         if kind is None or value.keys() != {"_type", "_data"}:
             msg = f"the stored data has a {str(name)[:80]!r} that this version of holdfast doesn't know"
@@ -175,7 +175,7 @@ class Reader:
         if not is_right or not (given is None or (type(given) is list and all(type(item) is str for item in given))):
             msg = "the envelope of a typed value is damaged"
             raise Unreadable(msg)
-        name = self._types.canonical(name)
+        name = self._types.canonical(name, version)
         self._is_stale |= self._types.is_stale(name, version, self._context)
         return Typed(
             name,

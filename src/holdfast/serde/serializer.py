@@ -23,7 +23,7 @@ from holdfast.serde.packed import Packer, Unpacker
 from holdfast.serde.readable import Reader, Writer
 from holdfast.serde.registry import DEFAULT, ClassRegistry
 from holdfast.serde.tree import Typed, rewrite
-from holdfast.serde.types import OnUnknown, Types
+from holdfast.serde.types import OnUnknown, Types, unknown_type
 from holdfast.serde.unknown import Foreign, Unknown
 
 Codec = Literal["msgpack", "json"]
@@ -232,10 +232,6 @@ class CheckpointSerializer:
         return self._from_legacy(context, legacy.read(codec, data))
 
     def _from_legacy(self, context: CheckpointContext, tree: Any) -> Any:
-        def name(typed: Typed) -> Typed:
-            typed.name = self._types.canonical(typed.name)
-            return typed
-
         def build(typed: Typed) -> Any:
             try:
                 return self._types.build(typed, context)
@@ -244,7 +240,7 @@ class CheckpointSerializer:
                     raise
                 return Unknown(typed.name, typed.version, self._packer.piece(typed))
 
-        return rewrite(self.migrations.upgrade(rewrite(tree, name), context), build)
+        return rewrite(self._types.upgrade(tree, context), build)
 
     def _unpacker(self, context: CheckpointContext, foreign: Foreign | None = None) -> Unpacker:
         return Unpacker(self._types, context, keep=self.on_unknown == "keep", foreign=foreign or self._from_json)
@@ -252,11 +248,17 @@ class CheckpointSerializer:
     def _reader(self, context: CheckpointContext, foreign: Foreign | None = None) -> Reader:
         return Reader(self._types, context, keep=self.on_unknown == "keep", foreign=foreign or self._from_msgpack)
 
-    def _from_json(self, context: CheckpointContext, raw: bytes) -> Any:
-        return self._reader(context, _refuse).loads(raw)
+    def _from_json(self, context: CheckpointContext, unknown: Unknown) -> Any:
+        return self._reader(context, self._leave).loads(unknown.raw)
 
-    def _from_msgpack(self, context: CheckpointContext, raw: bytes) -> Any:
-        return self._unpacker(context, _refuse).loads(ormsgpack.packb(ormsgpack.Ext(TYPED, raw)))
+    def _from_msgpack(self, context: CheckpointContext, unknown: Unknown) -> Any:
+        return self._unpacker(context, self._leave).loads(ormsgpack.packb(ormsgpack.Ext(TYPED, unknown.raw)))
+
+    def _leave(self, context: CheckpointContext, unknown: Unknown) -> Any:
+        # Not read: codecs inside one another would each count their depth anew, and overflow the stack.
+        if self.on_unknown == "keep":
+            return unknown
+        raise UnknownType(unknown_type(unknown.name, context))
 
     def _stages(self, tag: str) -> tuple[bool, str]:
         inner, _, key_id = tag.partition(_AES)
@@ -265,9 +267,3 @@ class CheckpointSerializer:
     def _stages_for(self, clear: bytes) -> tuple[bool, str]:
         compressed = bool(self.level) and zstd.compress(clear, self.level) is not None
         return compressed, self.keys.newest if self.keys else ""
-
-
-def _refuse(context: CheckpointContext, raw: bytes) -> Any:  # noqa: ARG001 - what both codecs call
-    # Nobody writes such a thing, and codecs inside one another would each count their depth anew.
-    msg = "a value of the other codec inside a value of the other codec"
-    raise Unreadable(msg)

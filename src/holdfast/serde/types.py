@@ -128,7 +128,7 @@ class Types:
             if generation == self.classes.generation and (place is None or find_imported(place) is spec.plan.cls):
                 return spec
         stored, version, shape, given = unpack_head(head)
-        name = self.canonical(stored)
+        name = self.canonical(stored, version)
         if self.is_stale(name, version, context):
             raise Stale
         spec = self.spec_of(name, shape, None if given is None else frozenset(given), context)
@@ -138,13 +138,13 @@ class Types:
         self._specs[head] = spec, place, self.classes.generation
         return spec
 
-    def canonical(self, name: str) -> str:
+    def canonical(self, name: str, version: int) -> str:
         """The stable name of a class that was stored by its place, if it has been given one since.
 
-        Migrations go by stable names, and begin with the first that the class had. Aliases stay as they
-        are: a migration may be about to rename them.
+        Migrations go by stable names, and begin with the first that the class had, unless one of those that
+        are due names the place itself. Aliases stay as they are: a migration may be about to rename them.
         """
-        if ":" not in name or "[" in name:
+        if ":" not in name or "[" in name or self.migrations.names(name, version):
             return name
         cls = known.find(name) or self.classes.find(name)
         return name if cls is None else known.name_of(cls) or self.classes.first_name_of(cls) or name
@@ -159,7 +159,7 @@ class Types:
         cls, trusted = self.find(name, context)
         entry = self.entry(cls)
         if entry is None:
-            raise UnknownType(_unknown(name, context))
+            raise UnknownType(unknown_type(name, context))
         plan = entry.plan
         exact = plan.shape == shape
         is_simple = exact and isinstance(plan, ModelPlan) and not plan.excluded and not plan.cls.__private_attributes__
@@ -175,8 +175,12 @@ class Types:
             return generics.find(name, lambda part: self.find(part, context))
         cls = find_imported(name)
         if cls is None or (self.strict and not self._is_allowed(cls)):
-            raise UnknownType(_unknown(name, context, strict=cls is not None))
+            raise UnknownType(unknown_type(name, context, strict=cls is not None))
         return cls, self._is_allowed(cls)
+
+    def upgrade(self, tree: Any, context: CheckpointContext) -> Any:
+        """A tree after all migrations."""
+        return self.migrations.upgrade(tree, context, self.canonical)
 
     def build(self, typed: Typed, context: CheckpointContext) -> Any:
         """The instance that a node of a tree stands for."""
@@ -233,7 +237,8 @@ def unpack_head(head: bytes) -> tuple[str, int, bytes, list[str] | None]:
     return name, version, shape, given
 
 
-def _unknown(name: str, context: CheckpointContext, *, strict: bool = False) -> str:
+def unknown_type(name: str, context: CheckpointContext, *, strict: bool = False) -> str:
+    """What an error says of a type that isn't known."""
     where = f" ({context})" if str(context) else ""
     if strict:
         hint = "this serializer is strict and nobody registered it: put @checkpoint_type on the class"

@@ -9,7 +9,7 @@ import ormsgpack
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.kinds import TYPED
 
-Foreign = Callable[[CheckpointContext, bytes], Any]
+Foreign = Callable[[CheckpointContext, "Unknown"], Any]
 """Reads what a placeholder of the other codec stands for, if it is known by now."""
 
 FOREIGN = 33

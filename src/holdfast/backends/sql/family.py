@@ -37,6 +37,7 @@ from holdfast.engine.records import (
     Write,
 )
 from holdfast.engine.unique import unique
+from holdfast.errors import Unreadable
 
 _ROW, _SEGMENT, _WRITE = 0, 1, 2
 
@@ -299,8 +300,13 @@ def _found(rows: Sequence[tuple[Any, ...]]) -> Found:
         if kind == _ROW:
             thread, revision, ns, id_, parent, refs, logs, settled, meta, *body = columns
             found.revisions[thread] = revision
-            kept = {name: Ref(*ref) for name, ref in orjson.loads(settled).items()}
-            row = Row(Key(thread, ns, id_), parent, _refs_in(refs, logs), meta, body=b"".join(body), settled=kept)
+            key = Key(thread, ns, id_)
+            try:
+                kept = {name: Ref(*ref) for name, ref in orjson.loads(settled).items()}
+                row = Row(key, parent, _refs_in(refs, logs), meta, body=b"".join(body), settled=kept)
+            except Exception as error:
+                msg = f"the row of checkpoint {id_!r} on thread {thread!r} is damaged: {type(error).__name__}: {error}"
+                raise Unreadable(msg) from error
             found.rows.append(row)
         elif kind == _SEGMENT:
             found.segments.append(Segment(*columns[:3]))

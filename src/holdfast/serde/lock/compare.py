@@ -70,7 +70,7 @@ class _Comparison:
                 yield Difference(name, None, "renamed", "fine", f"{now!r} answers to it", before=name, after=now)
             new = self._survey.entry(cls)
             aliases = [alias for alias in old.get("aliases", ()) if self._survey.find(alias)]
-            for found in self._of_class(name, old, new):
+            for found in self._of_class(name, old, new, drops=self._survey.drops(cls)):
                 yield self._settled(found, [name, *filter(self._stays, aliases)])
             for alias in old.get("aliases", ()):
                 if alias not in aliases:
@@ -108,7 +108,7 @@ class _Comparison:
         newer = [(number, migration.types) for number, migration in self._migrations if number > self._version]
         return [number for number, types in newer if types is None or set(types) & set(names)]
 
-    def _of_class(self, name: str, old: Entry, new: Entry) -> Iterator[Difference]:
+    def _of_class(self, name: str, old: Entry, new: Entry, *, drops: bool) -> Iterator[Difference]:
         if ("members" in old) != ("members" in new):
             yield Difference(
                 name,
@@ -130,7 +130,7 @@ class _Comparison:
                 None,
                 "extra fields are no longer kept",
                 "breaking",
-                f"those that are stored would be {_lost(new)}",
+                f"those that are stored would be {'dropped' if drops else 'refused'}",
                 'keep extra="allow"',
                 'extra="allow"',
                 f'extra="{new.get("extra", "ignore")}"',
@@ -138,19 +138,19 @@ class _Comparison:
         if "members" in old:
             yield from _of_members(name, old["members"], new["members"])
         else:
-            yield from self._of_fields(name, old, new)
+            yield from self._of_fields(name, old, new, drops=drops)
 
-    def _of_fields(self, name: str, old: Entry, new: Entry) -> Iterator[Difference]:
+    def _of_fields(self, name: str, old: Entry, new: Entry, *, drops: bool) -> Iterator[Difference]:
         before, after = old["fields"], new["fields"]
         for field in sorted(before.keys() | after.keys()):
             if field not in after:
-                yield self._removed(name, field, old, new)
+                yield self._removed(name, field, old, new, drops=drops)
             elif field not in before:
                 yield _added(name, field, after[field])
             else:
                 yield from self._of_field(name, field, before[field], after[field])
 
-    def _removed(self, name: str, field: str, old: Entry, new: Entry) -> Difference:
+    def _removed(self, name: str, field: str, old: Entry, new: Entry, *, drops: bool) -> Difference:
         told = old["fields"][field]
         if new.get("extra") == "allow":
             why = 'its data is kept as an extra field (extra="allow")'
@@ -168,7 +168,9 @@ class _Comparison:
             field,
             "field removed",
             "breaking",
-            f"its stored values would be {_lost(new)}",
+            'its stored values would be dropped (extra="ignore")'
+            if drops
+            else "stored data that has it would be refused",
             f"keep the field for now{renaming}",
             _shown(field, told),
         )
@@ -247,10 +249,6 @@ def _of_members(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> It
         elif before != after:
             why = "stored members take the new value without a word, and values stored as such are lost"
             yield Difference(name, member, "value changed", "breaking", why, "keep the old value", before, after)
-
-
-def _lost(entry: Entry) -> str:
-    return "refused" if entry.get("extra") == "forbid" else "dropped"
 
 
 def _shown(field: str, told: Mapping[str, Any]) -> str:

@@ -37,6 +37,10 @@ class Survey:
         name = known.name_of(cls) or self._classes.name_of(cls)
         return name or (place_of(cls) if kind_of(cls) else f"{cls.__module__}.{cls.__qualname__}")
 
+    def drops(self, cls: Any) -> bool:
+        """Whether a class says itself that it ignores stored fields that it doesn't have; others refuse them."""
+        return kind_of(cls) == "pydantic" and cls.model_config.get("extra") == "ignore"
+
     def entry(self, cls: type) -> Entry:
         """What is kept of a class; those that its fields name are looked at too."""
         if cls not in self._entries:

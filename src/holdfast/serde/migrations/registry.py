@@ -1,7 +1,7 @@
 """All migrations of an application, in order, and the walk that applies them to stored data."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
@@ -9,6 +9,9 @@ from holdfast.errors import BadRegistry, MigrationFailed, NewerVersion
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.migrations.base import BaseMigration, Given, Step, steps_handed_in, steps_of_package
 from holdfast.serde.tree import Typed, rewrite
+
+Renamed = Callable[[str, int], str]
+"""The name that a type goes by at a version, whatever it was stored by."""
 
 
 class MigrationRegistry:
@@ -19,7 +22,7 @@ class MigrationRegistry:
     other one in the process.
     """
 
-    __slots__ = ("_newest", "_newest_of_all", "_steps")
+    __slots__ = ("_named", "_newest", "_newest_of_all", "_steps")
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class MigrationRegistry:
             else:
                 newest.update(dict.fromkeys(each.types, each.number))
         self._newest_of_all = newest_of_all
+        self._named = MappingProxyType(dict(newest))
         self._newest = MappingProxyType({name: max(number, newest_of_all) for name, number in newest.items()})
 
     @property
@@ -81,30 +85,37 @@ class MigrationRegistry:
             )
             raise NewerVersion(msg)
 
-    def upgrade(self, tree: Any, context: CheckpointContext) -> Any:
+    def names(self, name: str, version: int) -> bool:
+        """Whether a migration newer than this version names this type."""
+        return version < self._named.get(name, 0)
+
+    def upgrade(self, tree: Any, context: CheckpointContext, renamed: Renamed | None = None) -> Any:
         """The tree as the newest code would have written it; every `Typed` in it is of the latest version.
 
         A migration is applied to the whole tree before the next one is, the innermost values first.
         What a migration changed has lost its `shape`; what none touched has kept it. The tree handed in
-        is used up.
+        is used up. `renamed` gives each type the name that migrations know it by.
         """
         try:
-            return self._upgrade(tree, context)
+            return self._upgrade(tree, context, renamed or (lambda name, _: name))
         except RecursionError as error:
             msg = f"a value{_place(context)} is nested too deeply to be migrated"
             raise MigrationFailed(msg) from error
 
-    def _upgrade(self, tree: Any, context: CheckpointContext) -> Any:
+    def _upgrade(self, tree: Any, context: CheckpointContext, renamed: Renamed) -> Any:
         before = _Survey(f"what is stored{_place(context)} holds").of(tree)
         for node in before:
             self.check(node.name, node.version, context)
         for each in self._steps:
+            for node in before:
+                node.name = renamed(node.name, max(node.version, each.number - 1))
             if any(node.version < each.number and each.concerns(node.name) for node in before):
                 tree = _applied(each, tree, context)
                 after = _Survey(f"{each.origin}{_place(context)} left").of(tree)
                 _settle(before, after, each.number)
                 before = after
         for node in before:
+            node.name = renamed(node.name, len(self._steps))
             node.version = len(self._steps)
         return tree
 
