@@ -44,13 +44,13 @@ def _messages(setting: Setting, count: int) -> None:
             stored: dict[Side, tuple[str, bytes]] = stored,
             clock: Clock = clock,
         ) -> None:
-            _time(clock, "dumps", side, repeats, serializers[side].dumps_typed, messages)
-            _time(clock, "loads", side, repeats, serializers[side].loads_typed, stored[side])
+            clock.note("dumps", side, _time(lambda: serializers[side].dumps_typed(messages), repeats))
+            clock.note("loads", side, _time(lambda: serializers[side].loads_typed(stored[side]), repeats))
 
         interleave(setting.pick(15, 7), work)
         targets = {"dumps": 2.0, "loads": 2.5} if not form else {}
         for what in ("dumps", "loads"):
-            label = f"{what}, {count} messages" if not form and count > 40 else ""  # noqa: PLR2004
+            label = f"{what}, {count} messages" if not form and count > 40 else ""
             setting.add(
                 f"{what}, {count} messages{form}",
                 "ms",
@@ -63,8 +63,8 @@ def _messages(setting: Setting, count: int) -> None:
         setting.add(f"bytes, {count} messages{form}", "KB", sizes, baseline=_BASELINE)
 
 
-def _time(clock: Clock, what: str, side: Side, repeats: int, call: Callable[[Any], Any], value: Any) -> None:
+def _time(call: Callable[[], Any], repeats: int) -> float:
     start = perf_counter()
     for _ in range(repeats):
-        call(value)
-    clock.note(what, side, (perf_counter() - start) / repeats)
+        call()
+    return (perf_counter() - start) / repeats

@@ -24,9 +24,10 @@ class Change(NamedTuple):
 
 
 CHANGES = {
-    "a field of a model": Change("    amount: int\n", "    price: int\n", "Order", "price"),
-    "a field of a dataclass": Change("    address: str\n", "    home: str\n", "Customer", "home"),
-    "a field of a tuple": Change("    quantity: int\n", "    count: int\n", "Line", "count"),
+    "a field of a model": Change("    amount: int\n", "    price: int\n", "Order", "amount"),
+    "a new field without a default": Change("    amount: int\n", "    amount: int\n    tax: int\n", "Order", "tax"),
+    "a field of a dataclass": Change("    address: str\n", "    home: str\n", "Customer", "address"),
+    "a field of a tuple": Change("    quantity: int\n", "    count: int\n", "Line", "quantity"),
     "a field's type": Change("    number: int\n", "    number: list[int]\n", "Order", "number"),
     "a member of an enum": Change('    PAID = "paid"\n', '    DONE = "done"\n', "Status", "PAID"),
     "a type": Change('"Coupon", aliases=["shop.models:Coupon"]', '"Voucher"', "Coupon", "Coupon"),

@@ -33,7 +33,8 @@ def _describe(dtype: np.dtype[Any]) -> Any:
         msg = f"an array of {dtype} holds Python objects: store a list of them instead"
         raise Unserializable(msg)
     if dtype.names is not None:
-        fields = [dtype.fields[name] for name in dtype.names] if dtype.fields else []
+        by_name: Any = dtype.fields or {}
+        fields = [by_name[name] for name in dtype.names]
         described = {
             "names": list(dtype.names),
             "formats": [_describe(kind) for kind, *_ in fields],

@@ -40,7 +40,10 @@ _MOST_CACHED = 4_096
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
 _DAMAGED = "a typed value is damaged"
+TYPED_STARTS = frozenset(bytes((byte,)) for byte in (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
+"""What packed data begins with that is an extension as a whole."""
 _MARK = b"\xc0"
+_SHORT = 4096
 _PAIR, _END = b"\x92", b"\xc4\x07the end"
 
 _new = object.__new__
@@ -246,6 +249,16 @@ def _counted(count: int, short: int, medium: bytes, long: bytes) -> bytes:
     if count < 16:  # noqa: PLR2004 - as msgpack has it
         return bytes((short | count,))
     return medium + count.to_bytes(2) if count < 1 << 16 else long + count.to_bytes(4)
+
+
+def unpack_plain(data: bytes) -> Any:
+    """The value that was packed, if it is short and nothing in it is typed; else an error."""
+    if len(data) > _SHORT:  # where a second look would cost
+        raise ormsgpack.MsgpackDecodeError
+    value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)))
+    if end != _END[2:]:
+        raise ormsgpack.MsgpackDecodeError
+    return value
 
 
 class Unpacker:

@@ -6,21 +6,27 @@ text, is written as one of the latter, so that no data is ever taken for anythin
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from types import NoneType
 from typing import Any
 
 import orjson
+import ormsgpack
 
 from holdfast.errors import UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.depth import MOST_PIECES
 from holdfast.serde.kinds import BY_NAME, SETS, Kind, build, form_for, is_unicode, stored_kind
-from holdfast.serde.plans import ModelPlan
+from holdfast.serde.plans import ModelPlan, Parts
 from holdfast.serde.tree import Typed, rewrite
-from holdfast.serde.types import Entry, Types
+from holdfast.serde.types import Entry, Stale, Types, put_together, unpack_head
 from holdfast.serde.unknown import Foreign, Unknown
 
+_LEAVES: frozenset[type] = frozenset({str, int, float, bool, NoneType})
+_ALWAYS: frozenset[type] = frozenset({bool, NoneType})
+_NEARLY_ALWAYS: frozenset[type] = _ALWAYS | {str, int}
+"""But for text that is no Unicode and numbers of more than 64 bits, which are found out when they are written."""
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
 
@@ -32,9 +38,19 @@ class Writer:
         self._types = types
 
     def dumps(self, value: Any) -> bytes:
-        """Write a value."""
+        """Write a value: quickly, or where that can't be done right, with a look at every text and number."""
         try:
-            return orjson.dumps(self._lower(value))
+            return orjson.dumps(_Lowering(self._types, _NEARLY_ALWAYS).lower(value))
+        except RecursionError:
+            raise Unserializable(_TOO_DEEP) from None
+        except Unserializable:
+            raise
+        except orjson.JSONEncodeError:
+            return self._careful(value)
+
+    def _careful(self, value: Any) -> bytes:
+        try:
+            return orjson.dumps(_Lowering(self._types, _ALWAYS).lower(value))
         except RecursionError:
             raise Unserializable(_TOO_DEEP) from None
         except Unserializable:
@@ -43,22 +59,32 @@ class Writer:
             msg = f"a value of type {type(value).__qualname__} can't be stored: {error}"
             raise Unserializable(msg) from error
 
-    def _lower(self, value: Any) -> Any:  # noqa: C901, PLR0911 - one line for each type that JSON may or may not have
+
+class _Lowering:
+    """One value on its way to JSON. `leaves` are the types that are taken for JSON's own without a look."""
+
+    def __init__(self, types: Types, leaves: frozenset[type]) -> None:
+        self._types = types
+        self._leaves = leaves
+
+    def lower(self, value: Any) -> Any:  # noqa: PLR0911 - one line for each type that JSON may or may not have
         cls = type(value)
-        if value is None or cls is bool:
+        if cls in self._leaves:
             return value
+        if cls is list:
+            leaves, lower = self._leaves, self.lower
+            return [item if type(item) in leaves else lower(item) for item in value]
+        if cls is dict:
+            return self._dict(value)
         if cls is str:
-            return value if value.isascii() or is_unicode(value) else self._kind(BY_NAME["text"], value)
+            return value if is_unicode(value) else self._kind(BY_NAME["text"], value)
         if cls is int:
             return value if _LEAST <= value <= _MOST else self._kind(BY_NAME["int"], value)
         if cls is float:
             return value if math.isfinite(value) else self._kind(BY_NAME["float"], value)
-        if cls is list:
-            return [self._lower(item) for item in value]
-        if cls is dict:
-            if "_type" not in value and all(type(key) is str and is_unicode(key) for key in value):
-                return {key: self._lower(item) for key, item in value.items()}
-            return self._kind(BY_NAME["dict"], value)
+        return self._other(cls, value)
+
+    def _other(self, cls: type, value: Any) -> Any:
         if cls in (bytes, memoryview):
             return self._kind(BY_NAME["bytes"], bytes(value))
         if cls is Unknown:
@@ -67,10 +93,19 @@ class Writer:
         if entry is not None:
             return self._instance(entry, value)
         form = form_for(cls)
-        return self._kind(form, value) if isinstance(form, Kind) else self._lower(form(value))
+        return self._kind(form, value) if isinstance(form, Kind) else self.lower(form(value))
+
+    def _dict(self, value: dict[Any, Any]) -> dict[str, Any]:
+        if "_type" in value or not all(type(key) is str for key in value) or not self._are_unicode(value):
+            return self._kind(BY_NAME["dict"], value)
+        leaves, lower = self._leaves, self.lower
+        return {key: item if type(item) in leaves else lower(item) for key, item in value.items()}
+
+    def _are_unicode(self, keys: Iterable[str]) -> bool:
+        return str in self._leaves or all(map(is_unicode, keys))
 
     def _kind(self, kind: Kind, value: Any) -> dict[str, Any]:
-        made = self._lower(kind.take(value))
+        made = self.lower(kind.take(value))
         if kind.name in SETS:
             made.sort(key=orjson.dumps)
         return {"_type": kind.name, "_data": made}
@@ -81,27 +116,22 @@ class Writer:
         if given is not None:
             made["_given"] = sorted(given)
         try:
-            made["_data"] = self._fields(data)
+            made["_data"] = self._dict(data)
         except Unserializable:
             dumped = entry.plan.dumped(value) if isinstance(entry.plan, ModelPlan) else None
             if dumped is None:
                 raise
-            return {"_type": entry.name, "_version": entry.version, "_data": self._fields(dumped.data)}
+            return {"_type": entry.name, "_version": entry.version, "_data": self._dict(dumped.data)}
         if rest and (kept := self._storable(rest)):
             made["_rest"] = kept
         return made
-
-    def _fields(self, data: dict[str, Any]) -> Any:
-        if "_type" not in data and all(type(name) is str and is_unicode(name) for name in data):
-            return {name: self._lower(item) for name, item in data.items()}
-        return self._kind(BY_NAME["dict"], data)
 
     def _storable(self, rest: Mapping[str, Any]) -> Any:
         """What an instance carries besides its fields, as far as it can be stored."""
         kept = {}
         for name, item in rest.items():
             with suppress(Unserializable):  # a lock or a client: no part of the data
-                kept[name] = self._lower(item)
+                kept[name] = self.lower(item)
         return (
             kept
             if "_type" not in kept
@@ -117,26 +147,19 @@ class Reader:
         self._context = context
         self._keep = keep
         self._foreign = foreign
-        self._is_stale = False
+        self._typed: Callable[[dict[str, Any]], Any] = self._object
 
     def loads(self, data: bytes) -> Any:
         """The value that was written."""
         try:
-            tree = self.tree(data)
-            if self._is_stale:
-                tree = self._types.upgrade(tree, self._context)
-            return rewrite(tree, self.build)
-        except RecursionError:
-            msg = "the stored data is nested too deep"
-            raise Unreadable(msg) from None
+            return self._raise(_parsed(data))
+        except Stale:
+            return rewrite(self._types.upgrade(self.tree(data), self._context), self.build)
 
     def tree(self, data: bytes) -> Any:
         """The value as a tree, as it was stored."""
-        try:
-            return self._raise(orjson.loads(data))
-        except orjson.JSONDecodeError as error:
-            msg = f"the stored data is damaged: {error}"
-            raise Unreadable(msg) from error
+        self._typed = self._node
+        return self._raise(_parsed(data))
 
     def build(self, typed: Typed) -> Any:
         """The instance that a node stands for, or its placeholder."""
@@ -149,13 +172,13 @@ class Reader:
 
     def _raise(self, value: Any) -> Any:
         if type(value) is list:
-            return [self._raise(item) for item in value]
+            return [item if type(item) in _LEAVES else self._raise(item) for item in value]
         if type(value) is not dict:
             return value
         if "_type" not in value:
-            return {key: self._raise(item) for key, item in value.items()}
+            return {key: item if type(item) in _LEAVES else self._raise(item) for key, item in value.items()}
         if "_version" in value:
-            return self._node(value)
+            return self._typed(value)
         return self._plain(value["_type"], value)
 
     def _plain(self, name: Any, value: dict[str, Any]) -> Any:
@@ -168,20 +191,27 @@ class Reader:
             raise Unreadable(msg)
         return build(kind, self._raise(value["_data"]))
 
+    def _object(self, value: dict[str, Any]) -> Any:
+        try:
+            spec = self._types.spec(_head(value), self._context)
+        except UnknownType:
+            if not self._keep:
+                raise
+            return Unknown(value["_type"], value["_version"], orjson.dumps(value), "json")
+        rest = value.get("_rest")
+        data = self._fields(value.get("_data"))
+        return put_together(spec, Parts(data, spec.given, None if rest is None else self._fields(rest)))
+
     def _node(self, value: dict[str, Any]) -> Typed:
-        name, version, data = value["_type"], value["_version"], value.get("_data", {})
-        shape, given, rest = value.get("_shape", ""), value.get("_given"), value.get("_rest")
-        is_right = type(name) is str and type(version) is int and type(shape) is str
-        if not is_right or not (given is None or (type(given) is list and all(type(item) is str for item in given))):
-            msg = "the envelope of a typed value is damaged"
-            raise Unreadable(msg)
+        name, version, shape, given = unpack_head(_head(value))
         name = self._types.canonical(name, version)
-        self._is_stale |= self._types.is_stale(name, version, self._context)
+        self._types.is_stale(name, version, self._context)  # refuses what is newer than this code
+        rest = value.get("_rest")
         return Typed(
             name,
-            self._fields(data),
+            self._fields(value.get("_data")),
             version=version,
-            shape=_from_hex(shape),
+            shape=shape,
             given=given,
             rest=None if rest is None else self._fields(rest),
             raw=orjson.dumps(value) if self._keep else None,
@@ -195,8 +225,19 @@ class Reader:
         return made
 
 
-def _from_hex(text: str) -> bytes:
+def _head(value: dict[str, Any]) -> bytes:
+    """The head of an envelope, as msgpack stores it."""
     try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""
+        shape = bytes.fromhex(value.get("_shape", ""))
+        return ormsgpack.packb([value["_type"], value["_version"], shape, value.get("_given")])
+    except (TypeError, ValueError) as error:
+        msg = "the envelope of a typed value is damaged"
+        raise Unreadable(msg) from error
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        msg = f"the stored data is damaged: {error}"
+        raise Unreadable(msg) from error

@@ -19,7 +19,7 @@ from holdfast.serde.context import NOWHERE, CheckpointContext
 from holdfast.serde.crypto import Keys
 from holdfast.serde.kinds import TYPED
 from holdfast.serde.migrations import MigrationRegistry
-from holdfast.serde.packed import Packer, Unpacker
+from holdfast.serde.packed import TYPED_STARTS, Packer, Unpacker, unpack_plain
 from holdfast.serde.readable import Reader, Writer
 from holdfast.serde.registry import DEFAULT, ClassRegistry
 from holdfast.serde.tree import Typed, rewrite
@@ -119,7 +119,8 @@ class CheckpointSerializer:
 
     def dumps_in(self, context: CheckpointContext, value: Any, /) -> tuple[str, bytes]:
         """Serialize a value for its place; `Unserializable` if it can't be."""
-        return self._seal(context, *self.dumps_clear(value))
+        tag, data = self.dumps_clear(value)
+        return (tag, data) if self.keys is None and not self.level else self._seal(context, tag, data)
 
     def dumps_clear(self, value: Any) -> tuple[str, bytes]:
         """The first stage alone: the same bytes for the same value each time."""
@@ -129,6 +130,11 @@ class CheckpointSerializer:
 
     def loads_in(self, context: CheckpointContext, data: tuple[str, bytes], /) -> Any:
         """Read a value back from its place; `Unreadable`, or one of its kin, if it can't be."""
+        if data[0] == "hf1:msgpack" and self.keys is None and data[1][:1] not in TYPED_STARTS:
+            try:  # most values are small and plain: a checkpoint without its values, metadata
+                return unpack_plain(data[1])
+            except ormsgpack.MsgpackDecodeError:
+                pass  # typed values in it, or damage: either way this is the way to tell
         return self._guarded(lambda: self._loads(self._completed(context), *data))
 
     def _loads(self, context: CheckpointContext, tag: str, stored: bytes) -> Any:
