@@ -48,7 +48,7 @@ def test_what_was_read_is_stored_as_the_same_bytes(processes: list[list[str]]) -
         assert stored == again, line
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(gen.values)
 def test_a_copy_is_stored_as_the_same_bytes(value: Any) -> None:
     """And so is the same value, another time."""

@@ -49,7 +49,7 @@ envelopes: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 @given(envelopes)
 def test_anything_made_of_the_words_of_the_stored_form_is_data(value: Any) -> None:
     """However the words are put together, as dicts or as the fields of classes."""

@@ -23,7 +23,7 @@ FORMS = {
 }
 PLAIN = [FORMS["msgpack", False, False], FORMS["json", False, False]]
 
-generated = settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+generated = settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 def returned(serializer: CheckpointSerializer, value: Any) -> Any:
@@ -39,7 +39,7 @@ def test_every_value_comes_back_as_it_was(value: Any) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@settings(generated, max_examples=30)
+@settings(generated, max_examples=20)
 @given(value=gen.values)
 def test_every_form_carries_the_same(form: Any, value: Any) -> None:
     """Both codecs, compressed or not, encrypted or not."""
@@ -58,7 +58,7 @@ def test_lists_of_messages_come_back_as_they_were(value: list[BaseMessage]) -> N
 
 
 @pytest.mark.parametrize("strategy", ["leaves", "keys", "numbers", "moments", "times", "arrays", "numpy_scalars"])
-@settings(generated, max_examples=100)
+@settings(generated, max_examples=60)
 @given(data=st.data())
 def test_values_of_one_sort(strategy: str, data: st.DataObject) -> None:
     """By themselves, where a generator can go through all of their corners."""
@@ -68,7 +68,7 @@ def test_values_of_one_sort(strategy: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["of_classes", "of_langgraph", "messages"])
-@settings(generated, max_examples=100)
+@settings(generated, max_examples=60)
 @given(data=st.data())
 def test_instances_by_themselves(strategy: str, data: st.DataObject) -> None:
     """Instances of classes, with plain values inside."""

@@ -55,7 +55,7 @@ def plain(tree: Any) -> Any:
     return tree
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(gen.values | st.lists(gen.messages(gen.leaves), max_size=4))
 def test_both_codecs_carry_the_same_tree(value: Any) -> None:
     """Whatever the value is."""

@@ -81,8 +81,7 @@ def find(name: str, class_of: Callable[[str], tuple[type, bool]]) -> tuple[type,
 
     made = vars(origin).get("__pydantic_generic_metadata__") or {}
     if not issubclass(origin, BaseModel) or not made.get("parameters"):
-        msg = f"stored data is of type {name!r}, but {origin_name!r} takes no arguments"
-        raise UnknownType(msg)
+        raise UnknownType(_misfit(name, origin_name))
     arguments = tuple(_read(part, argument_of, 0) for part in inner)
     for made_before in type.__subclasses__(origin):
         # `int | None` and `Optional[int]` are equal, but Pydantic makes a class for each.
@@ -91,9 +90,15 @@ def find(name: str, class_of: Callable[[str], tuple[type, bool]]) -> tuple[type,
     try:
         found = origin[arguments if len(arguments) != 1 else arguments[0]]  # type: ignore[index]
     except TypeError as error:
-        msg = f"stored data is of type {name!r}, but {origin_name!r} takes no such arguments"
-        raise UnknownType(msg) from error
+        raise UnknownType(_misfit(name, origin_name)) from error
     return found, trusted
+
+
+def _misfit(name: str, origin_name: str) -> str:
+    return (
+        f"stored data is of type {name!r}, but {origin_name!r} takes no such arguments here: "
+        f"write a migration with types = ({name!r},) that returns the name of the class as it is now"
+    )
 
 
 def _read(name: str, class_of: Callable[[str], tuple[type, bool]], depth: int) -> Any:

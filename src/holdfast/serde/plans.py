@@ -10,7 +10,8 @@ registered do anything; defaults that take no arguments are all that is asked of
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import Any, NamedTuple, Protocol
 
 import pydantic_core
@@ -290,7 +291,9 @@ class DataclassPlan:
 
     def rebuild(self, parts: Parts, /, *, trusted: bool) -> Any:
         """Call the class if it is trusted, else set its fields."""
-        data = {name: item for name, item in parts.data.items() if name in self.names}
+        data = {
+            name: checked(self._hints.get(name, Any), item) for name, item in parts.data.items() if name in self.names
+        }
         if trusted:
             value = self.cls(**{info.name: data[info.name] for info in self._fields if info.init and info.name in data})
             for info in self._fields:
@@ -299,8 +302,8 @@ class DataclassPlan:
             return value
         for info in self._fields:
             if info.name in data:
-                data[info.name] = checked(self._hints.get(info.name, Any), data[info.name])
-            elif info.default_factory is not dataclasses.MISSING:
+                continue
+            if info.default_factory is not dataclasses.MISSING:
                 data[info.name] = info.default_factory()
             elif info.default is not dataclasses.MISSING:
                 data[info.name] = info.default
@@ -359,6 +362,7 @@ class EnumPlan:
         member = self.cls.__members__.get(name) if isinstance(name, str) else None
         if member is not None:
             return member
+        value = self._value_by_names(name, value)
         for member in self.cls:
             if type(member.value) is type(value) and member.value == value:
                 return member
@@ -367,6 +371,13 @@ class EnumPlan:
             return enum.Flag._missing_.__func__(self.cls, value)  # type: ignore[attr-defined]
         msg = f"it has no member {name or value!r}"
         raise ValueError(msg)
+
+    def _value_by_names(self, name: Any, value: Any) -> Any:
+        """The value of flags put together, whose own values may be others by now."""
+        if not issubclass(self.cls, enum.Flag) or not isinstance(name, str):
+            return value
+        flags = [self.cls.__members__.get(part) for part in name.split("|")]
+        return value if None in flags else reduce(or_, (flag.value for flag in flags if flag is not None))
 
     def rebuild(self, parts: Parts, /, *, trusted: bool) -> Any:  # noqa: ARG002 - there is no code to run
         """The same."""

@@ -64,7 +64,9 @@ class ClassRegistry:
             raise BadRegistry(msg)
         for alias in others:
             if not isinstance(alias, str) or not _ALIAS.fullmatch(alias) or len(alias) > _LONGEST:
-                msg = f"{alias!r} can't be an alias of {place_of(cls)}"
+                msg = (
+                    f"{alias!r} can't be an alias of {place_of(cls)}: it is a name as it was stored, without arguments"
+                )
                 raise BadRegistry(msg)
         if self._names.get(cls, chosen) != chosen:
             msg = f"{place_of(cls)} is registered as {self._names[cls]!r} already, and can't be {chosen!r} too"

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
 import ormsgpack
+from pydantic import ValidationError
 
 from holdfast.errors import HoldfastError, UnknownType, Unreadable, Unserializable
 from holdfast.serde import generics, known
@@ -144,8 +145,11 @@ class Types:
         Migrations go by stable names, and begin with the first that the class had, unless one of those that
         are due names the place itself. Aliases stay as they are: a migration may be about to rename them.
         """
-        if ":" not in name or "[" in name or self.migrations.names(name, version):
+        if ":" not in name or self.migrations.names(name, version):
             return name
+        if "[" in name:
+            outer, bracket, inner = name.partition("[")
+            return self.canonical(outer, version) + bracket + inner
         cls = known.find(name) or self.classes.find(name)
         return name if cls is None else known.name_of(cls) or self.classes.first_name_of(cls) or name
 
@@ -207,10 +211,20 @@ def put_together(spec: Spec, parts: Parts) -> Any:
         raise
     except Exception as error:
         msg = (
-            f"stored data no longer fits {spec.name!r}: {error}; if the class has changed, "
+            f"stored data no longer fits {spec.name!r}: {_in_a_line(error)}; if the class has changed, "
             "a migration can bring the data along"
         )
         raise Unreadable(msg) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    faults = [
+        f"{'.'.join(map(str, fault['loc'])) or 'the value'}: {fault['msg']}"
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    return ", ".join(faults)
 
 
 def _check_known(spec: Spec, data: dict[str, Any]) -> None:

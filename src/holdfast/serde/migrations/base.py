@@ -44,6 +44,11 @@ class BaseMigration(ABC):
 Given = type[BaseMigration] | BaseMigration
 
 
+def origin_of(name: str) -> str:
+    """The name of a generic type without its arguments; any other name as it is."""
+    return name.partition("[")[0]
+
+
 class Step(NamedTuple):
     """A migration that has been found fit to run, with its number."""
 
@@ -53,8 +58,8 @@ class Step(NamedTuple):
     origin: str
 
     def concerns(self, name: str) -> bool:
-        """Whether values of this type go through it."""
-        return self.types is None or name in self.types
+        """Whether values of this type go through it; one that names a generic type concerns it with any arguments."""
+        return self.types is None or name in self.types or origin_of(name) in self.types
 
 
 def _step(number: int, given: object, origin: str, module: ModuleType | None = None) -> Step:

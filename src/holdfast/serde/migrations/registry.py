@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import BadRegistry, MigrationFailed, NewerVersion
 from holdfast.serde.context import CheckpointContext
-from holdfast.serde.migrations.base import BaseMigration, Given, Step, steps_handed_in, steps_of_package
+from holdfast.serde.migrations.base import BaseMigration, Given, Step, origin_of, steps_handed_in, steps_of_package
 from holdfast.serde.tree import Typed, rewrite
 
 Renamed = Callable[[str, int], str]
@@ -67,14 +67,15 @@ class MigrationRegistry:
 
     def concerns(self, name: str, version: int) -> bool:
         """Whether a migration newer than this version concerns a type of this name."""
-        return version < self._newest.get(name, self._newest_of_all)
+        return version < self.version_for(name)
 
     def version_for(self, name: str) -> int:
         """The version that a value of this type is written with: the newest migration that concerns it.
 
         Values that no migration was ever about stay readable for code that has none of them.
         """
-        return self._newest.get(name, self._newest_of_all)
+        newest = self._newest.get(name, self._newest_of_all)
+        return max(newest, self._newest.get(origin_of(name), 0)) if "[" in name else newest
 
     def check(self, name: str, version: int, context: CheckpointContext) -> None:
         """Refuse data that was written after a migration that isn't here."""
