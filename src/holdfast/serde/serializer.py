@@ -100,6 +100,7 @@ class CheckpointSerializer:
     def with_allowlist(self, extra: Iterable[tuple[str, ...] | type]) -> Self:
         """A serializer that also takes these classes as registered, as LangGraph asks for in its strict mode."""
         pairs = {(item.__module__, item.__name__) if isinstance(item, type) else (item[0], item[1]) for item in extra}
+        pairs |= {(module, name.partition("[")[0]) for module, name in pairs}  # a generic model, with any arguments
         if pairs <= self._types.allowed:
             return self
         clone = copy.copy(self)
