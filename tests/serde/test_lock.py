@@ -355,7 +355,7 @@ def test_what_would_become_of_a_removed_field_is_said(extra: str | None, why: st
     (found,) = check(after, lock(before))
     assert (found.why, found.survives) == (why, False)
     stored = before.dumps_typed(old(a=1, b=2))
-    with pytest.raises(Unreadable, match=r"'b'|\nb\n") if "refused" in why else nullcontext():
+    with pytest.raises(Unreadable, match=r"\bb\b") if "refused" in why else nullcontext():
         assert after.loads_typed(stored) == new(a=1)
 
 

@@ -11,6 +11,7 @@ from holdfast.cli.screen import Screen, count, printable
 from holdfast.cli.serializers import find_serializer, find_versioned
 from holdfast.cli.stores import reading, writing
 from holdfast.serde import lock as locks
+from holdfast.serde.serializer import CheckpointSerializer
 
 _HERE = Path()
 _EMPTY = (
@@ -46,7 +47,10 @@ def schema_check(file: Path, serde: str | None, *, exact: bool) -> int:
 
 def verify(url: str, threads: Sequence[str], serde: str | None, *, as_json: bool) -> int:
     """Read everything, change nothing."""
-    with reading(url, find_serializer(serde, _HERE)) as engine:
+    serializer = find_serializer(serde, _HERE)
+    if isinstance(serializer, CheckpointSerializer):
+        serializer = serializer.with_errors()  # a placeholder is not what the application wants to read
+    with reading(url, serializer) as engine:
         try:
             return upkeep.verify(engine, upkeep.chosen(engine, threads), Screen(), as_json=as_json)
         except KeyboardInterrupt:  # else it would end with the code that says that something was found

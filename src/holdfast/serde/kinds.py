@@ -91,6 +91,9 @@ def _build_int(text: str) -> int:
 
 
 def _take_moment(value: dt.datetime | dt.time) -> Any:
+    if _is_pandas(value):
+        msg = f"{value!r} can't be stored: no datetime of Python's is equal to it"
+        raise Unserializable(msg)
     zone = value.tzinfo
     if type(zone) is zoneinfo.ZoneInfo and zone.key:
         stored: Any = zone.key
@@ -112,6 +115,12 @@ def _build_moment(cls: type[dt.datetime] | type[dt.time], stored: Any) -> Any:
     if zone is None:
         return value
     return value.replace(tzinfo=_build_zone(zone) if isinstance(zone, str) else _build_timezone(zone))
+
+
+def _is_pandas(value: Any) -> bool:
+    """Whether a moment is one that only pandas can tell: none at all, or one with nanoseconds."""
+    more = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+    return bool(more) or bool(value != value)  # noqa: PLR0124 - pandas has one that isn't equal to itself
 
 
 def _is_odd(zone: dt.timezone) -> bool:
@@ -213,6 +222,9 @@ def _build_odd_text(stored: bytes) -> str:
 
 
 def _take_timedelta(value: dt.timedelta) -> list[int]:
+    if _is_pandas(value):
+        msg = f"{value!r} can't be stored: no timedelta of Python's is equal to it"
+        raise Unserializable(msg)
     return [value.days, value.seconds, value.microseconds]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import ormsgpack
 from pydantic import BaseModel
 
-from holdfast.errors import UnknownType, Unreadable, Unserializable
+from holdfast.errors import NewerVersion, UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.depth import MOST_PIECES, Depth, copies_allowed
 from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_unicode, stored_kind
@@ -94,8 +94,8 @@ class Packer:
         except Unserializable:
             raise
         except ormsgpack.MsgpackEncodeError as error:
-            msg = f"a value of type {type(value).__qualname__} can't be stored: {error}"
-            raise Unserializable(msg) from error
+            what = _TOO_DEEP if "ecursion" in str(error) else f"a {type(value).__qualname__} can't be stored: {error}"
+            raise Unserializable(what) from error
         except RecursionError:
             raise Unserializable(_TOO_DEEP) from None
 
@@ -380,7 +380,7 @@ class Unpacker:
         head, content, rest = self._instance(data)
         try:
             spec = self._types.spec(head, self._context)
-        except UnknownType:
+        except (UnknownType, NewerVersion):
             if not self._keep:
                 raise
             name, version, _, _ = unpack_head(head)
@@ -391,7 +391,7 @@ class Unpacker:
         heads, index, contents = self._run_of(data)
         try:
             specs = [self._types.spec(head, self._context) for head in heads]
-        except UnknownType:
+        except (UnknownType, NewerVersion):
             if not self._keep:
                 raise
             return [self._object(raw) for raw in _pieces(data)]

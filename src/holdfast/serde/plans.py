@@ -279,9 +279,11 @@ class DataclassPlan:
         value = _new(self.cls)
         for name, item in parts.data.items():
             _set(value, name, item)
-        if parts.rest:
-            own = _own(value)
-            own.update((name, item) for name, item in parts.rest.items() if self._is_free(name))
+        return self._with_rest(value, parts.rest)
+
+    def _with_rest(self, value: Any, rest: dict[str, Any] | None) -> Any:
+        own = _own(value)
+        own.update((name, item) for name, item in (rest or {}).items() if self._is_free(name) and name not in own)
         return value
 
     def _is_free(self, name: str) -> bool:
@@ -299,7 +301,7 @@ class DataclassPlan:
             for info in self._fields:
                 if not info.init and info.name in data:
                     _set(value, info.name, data[info.name])
-            return value
+            return self._with_rest(value, parts.rest)
         for info in self._fields:
             if info.name in data:
                 continue

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import ormsgpack
 
-from holdfast.errors import UnknownType, Unreadable, Unserializable
+from holdfast.errors import NewerVersion, UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.depth import MOST_PIECES
 from holdfast.serde.kinds import BY_NAME, SETS, Kind, build, form_for, is_unicode, stored_kind
@@ -56,8 +56,8 @@ class Writer:
         except Unserializable:
             raise
         except orjson.JSONEncodeError as error:
-            msg = f"a value of type {type(value).__qualname__} can't be stored: {error}"
-            raise Unserializable(msg) from error
+            what = _TOO_DEEP if "ecursion" in str(error) else f"a {type(value).__qualname__} can't be stored: {error}"
+            raise Unserializable(what) from error
 
 
 class _Lowering:
@@ -194,7 +194,7 @@ class Reader:
     def _object(self, value: dict[str, Any]) -> Any:
         try:
             spec = self._types.spec(_head(value), self._context)
-        except UnknownType:
+        except (UnknownType, NewerVersion):
             if not self._keep:
                 raise
             return Unknown(value["_type"], value["_version"], orjson.dumps(value), "json")

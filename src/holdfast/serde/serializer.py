@@ -40,10 +40,10 @@ class CheckpointSerializer:
 
     `classes` has the names of the application's classes (those of `@checkpoint_type` if left out),
     `migrations` the steps that bring old data up to date. `strict` refuses classes that nobody
-    registered. `on_unknown="keep"` gives placeholders for values of unknown types instead of an error;
-    written back, they are what they were. `compress` is a level of zstd, or whether to compress at all. With `keys`,
-    everything is encrypted, and nothing else is read, unless `plaintext` says that older data may be.
-    `graph` is what migrations are told if the checkpoint itself names no graph.
+    registered. `on_unknown="keep"` gives placeholders for values of unknown types, and for newer ones than this
+    code knows, instead of an error; written back, they are what they were. `compress` is a level of zstd, or
+    whether to compress at all. With `keys`, everything is encrypted, and nothing else is read, unless `plaintext`
+    says that older data may be. `graph` is what migrations are told if the checkpoint itself names no graph.
     """
 
     def __init__(
@@ -106,6 +106,14 @@ class CheckpointSerializer:
         clone = copy.copy(self)
         types = Types(self.classes, self.migrations, strict=self._types.strict, allowed=pairs | self._types.allowed)
         clone._use(types)  # noqa: SLF001 - it is one of us
+        return clone
+
+    def with_errors(self) -> Self:
+        """A serializer that tells of each unknown type, whatever this one does with them."""
+        if self.on_unknown == "error":
+            return self
+        clone = copy.copy(self)
+        clone.on_unknown = "error"
         return clone
 
     # As LangGraph calls it, and as the engine does.

@@ -35,7 +35,8 @@ class Survey:
     def name_of(self, cls: type) -> str:
         """The name that a class is stored by, or known by where it is no plain data."""
         name = known.name_of(cls) or self._classes.name_of(cls)
-        return name or (place_of(cls) if kind_of(cls) else f"{cls.__module__}.{cls.__qualname__}")
+        module = cls.__module__.removesuffix("._local")  # where Python 3.13 has pathlib
+        return name or (place_of(cls) if kind_of(cls) else f"{module}.{cls.__qualname__}")
 
     def drops(self, cls: Any) -> bool:
         """Whether a class says itself that it ignores stored fields that it doesn't have; others refuse them."""
