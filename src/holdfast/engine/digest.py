@@ -19,16 +19,8 @@ import ormsgpack
 import xxhash
 from pydantic import BaseModel
 
-# Without OPT_NON_STR_KEYS: a key that is no text would be digested as the text it looks like.
-_OPTIONS = (
-    ormsgpack.OPT_PASSTHROUGH_BIG_INT
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
-    | ormsgpack.OPT_PASSTHROUGH_TUPLE
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
+from holdfast.serde.packed import OPTIONS
+
 # Both differ in every process, so that nobody can prepare two values of one digest, and no
 # plain list can look like the form in which a richer type is digested.
 _SEED = int.from_bytes(os.urandom(8))
@@ -43,7 +35,7 @@ def digest(value: Any) -> bytes | None:
     if type(value) is str:  # 1 ms for 5 MB; the packer, which grows its buffer as it goes, takes 6
         return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass"), _TEXT_SEED)
     try:
-        packed = ormsgpack.packb(value, default=_reveal, option=_OPTIONS)
+        packed = ormsgpack.packb(value, default=_reveal, option=OPTIONS)
     except ormsgpack.MsgpackEncodeError:
         return None
     return digest_bytes(packed)
@@ -58,7 +50,7 @@ def digests(values: Sequence[Any]) -> list[bytes | None]:
                 pack(
                     [models[type(v)], v.__dict__, v.__pydantic_extra__, v.__pydantic_private__],
                     default=_reveal,
-                    option=_OPTIONS,
+                    option=OPTIONS,
                 ),
                 _SEED,
             )
@@ -88,7 +80,7 @@ def block_digests(values: Sequence[Any]) -> list[bytes]:
                 list(map(_EXTRA, block)),
                 list(map(_PRIVATE, block)),
             ]
-            made.append(hash_(pack(content, default=_reveal, option=_OPTIONS), _SEED))
+            made.append(hash_(pack(content, default=_reveal, option=OPTIONS), _SEED))
     except (KeyError, ormsgpack.MsgpackEncodeError):  # not all of them models, or not all in plain sight
         return []
     return made

@@ -26,7 +26,8 @@ from holdfast.serde.unknown import FOREIGN, Foreign, Unknown
 Pack = Callable[[Any], bytes]
 Encode = Callable[[Any, Pack], Any]
 
-_OPTIONS = (
+# Without OPT_NON_STR_KEYS: a key that is no text would be packed as the text it looks like.
+OPTIONS = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
@@ -90,7 +91,7 @@ class Packer:
         if depth > MOST_PIECES:
             raise Unserializable(_TOO_DEEP)
         try:
-            return ormsgpack.packb(self._lower(value, partial(self._slow, depth=depth + 1)), option=_OPTIONS)
+            return ormsgpack.packb(self._lower(value, partial(self._slow, depth=depth + 1)), option=OPTIONS)
         except Unserializable:
             raise
         except ormsgpack.MsgpackEncodeError as error:
@@ -177,7 +178,7 @@ class _Fast:
             value = self._run(value) or value
         elif type(value) is bytearray:  # which the packer takes for bytes
             value = self._default(value)
-        packed = ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+        packed = ormsgpack.packb(value, default=self._default, option=OPTIONS)
         if self._copied > copies_allowed(len(packed)):  # reading it would be refused
             raise Unserializable(_TOO_DEEP)
         return packed
@@ -186,7 +187,7 @@ class _Fast:
         self._depth += 1
         if self._depth > MOST_PIECES:
             raise RecursionError
-        packed = ormsgpack.packb(value, default=self._default, option=_OPTIONS)
+        packed = ormsgpack.packb(value, default=self._default, option=OPTIONS)
         self._depth -= 1
         self._copied += len(packed)
         return packed
@@ -306,12 +307,7 @@ class Unpacker:
 
     def build(self, typed: Typed) -> Any:
         """The instance that a node stands for, or its placeholder."""
-        try:
-            return self._types.build(typed, self._context)
-        except UnknownType:
-            if not self._keep or typed.raw is None:
-                raise
-            return Unknown(typed.name, typed.version, typed.raw)
+        return self._types.build_or_keep(typed, self._context, "msgpack" if self._keep else None)
 
     def _unpack_whole(self, data: bytes) -> Any:
         self._error = None
@@ -443,6 +439,6 @@ def _pieces(run: bytes) -> list[bytes]:
     """The elements of a run as if each had been stored by itself, their own extensions untouched."""
     heads, index, contents = ormsgpack.unpackb(run, ext_hook=ormsgpack.Ext)
     return [
-        ormsgpack.packb([heads[number], content], option=_OPTIONS)
+        ormsgpack.packb([heads[number], content], option=OPTIONS)
         for number, content in zip(index, contents, strict=True)
     ]

@@ -163,12 +163,7 @@ class Reader:
 
     def build(self, typed: Typed) -> Any:
         """The instance that a node stands for, or its placeholder."""
-        try:
-            return self._types.build(typed, self._context)
-        except UnknownType:
-            if not self._keep or typed.raw is None:
-                raise
-            return Unknown(typed.name, typed.version, typed.raw, "json")
+        return self._types.build_or_keep(typed, self._context, "json" if self._keep else None)
 
     def _raise(self, value: Any) -> Any:
         if type(value) is list:

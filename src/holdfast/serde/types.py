@@ -13,6 +13,7 @@ from holdfast.serde.migrations import MigrationRegistry
 from holdfast.serde.plans import ModelPlan, Parts, Plan
 from holdfast.serde.registry import RESERVED, ClassRegistry, find_imported, place_of, remember
 from holdfast.serde.tree import Typed
+from holdfast.serde.unknown import Unknown
 
 OnUnknown = Literal["error", "keep"]
 
@@ -191,6 +192,15 @@ class Types:
         given = None if typed.given is None else frozenset(typed.given)
         spec = self.spec_of(typed.name, typed.shape, given, context)
         return put_together(spec, Parts(typed.data, given, typed.rest))
+
+    def build_or_keep(self, typed: Typed, context: CheckpointContext, codec: str | None) -> Any:
+        """The same, or a placeholder with what that codec stored, if the type isn't known and a codec is given."""
+        try:
+            return self.build(typed, context)
+        except UnknownType:
+            if codec is None or typed.raw is None:
+                raise
+            return Unknown(typed.name, typed.version, typed.raw, codec)
 
     def _is_allowed(self, cls: type) -> bool:
         return (cls.__module__, cls.__name__) in self.allowed
