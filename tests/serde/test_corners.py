@@ -18,7 +18,7 @@ import serde_models as models
 from langchain_core.messages import HumanMessage
 from sameness import difference
 
-from holdfast.errors import Unserializable
+from holdfast.errors import Unreadable, Unserializable
 from holdfast.serde import CheckpointSerializer, ClassRegistry, Typed
 
 CODECS = {codec: CheckpointSerializer(codec=codec) for codec in ("msgpack", "json")}
@@ -300,3 +300,28 @@ def test_private_attributes_that_cannot_be_stored_start_anew(serializer: Checkpo
     value = with_private(models.Private, _hidden=object(), _counted=[1])
     copy = returned(serializer, value)
     assert copy.__pydantic_private__ == {"_hidden": None, "_counted": [1]}
+
+
+@pytest.mark.parametrize("leaf", [b"x" * 3_000_000, {1: b"x" * 3_000_000}], ids=["plain", "with odd keys"])
+def test_what_would_be_too_much_to_read_is_not_written(leaf: Any) -> None:
+    """Much data inside many values is refused before it is stored, whichever way it is packed."""
+    serde = CheckpointSerializer()
+    value = leaf
+    for _ in range(12):
+        value = (value,)
+    assert serde.loads_typed(serde.dumps_typed(value)) == value
+    for _ in range(40):
+        value = (value,)
+    with pytest.raises(Unserializable, match="deep"):
+        serde.dumps_typed(value)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_drivers_may_give_bytes_in_their_own_way(kind: Any) -> None:
+    """A value is read from whatever holds its bytes; anything else is an error of ours."""
+    serde = CheckpointSerializer()
+    for value in ({"a": 1}, [(1,)], (1, 2)):
+        tag, data = serde.dumps_typed(value)
+        assert serde.loads_typed((tag, kind(data))) == value
+    with pytest.raises(Unreadable):
+        serde.loads_typed(("hf1:msgpack", "text"))  # type: ignore[arg-type]

@@ -21,6 +21,8 @@ _MOST_LEVELS = 4_000
 _MOST_COPIES = 16
 _FEW_BYTES = 10_000_000
 
+TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
+"""What is said of a value that could not be read again."""
 _NESTED_TOO_DEEP = f"typed values are nested more than {MOST_PIECES} deep"
 
 

@@ -367,6 +367,11 @@ def build(kind: Kind, payload: Any) -> Any:
         raise Unreadable(msg) from error
 
 
+def is_short(number: int) -> bool:
+    """Whether a number can be stored as one: it has 64 bits at most."""
+    return -(2**63) <= number < 2**64
+
+
 def is_unicode(text: str) -> bool:
     """Whether text can be stored as text: a lone surrogate can't."""
     try:

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from holdfast.errors import NewerVersion, UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
-from holdfast.serde.depth import MOST_PIECES, Depth, copies_allowed
-from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_unicode, stored_kind
+from holdfast.serde.depth import MOST_PIECES, TOO_DEEP, Depth, copies_allowed
+from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_short, is_unicode, stored_kind
 from holdfast.serde.plans import ModelPlan, Parts
 from holdfast.serde.tree import Typed, rewrite
 from holdfast.serde.types import Entry, Stale, Types, put_together, unpack_head
@@ -38,8 +38,6 @@ OPTIONS = (
 )
 _MOST_HEADS = 256
 _MOST_CACHED = 4_096
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
 _DAMAGED = "a typed value is damaged"
 TYPED_STARTS = frozenset(bytes((byte,)) for byte in (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
 """What packed data begins with that is an extension as a whole."""
@@ -69,7 +67,7 @@ class Packer:
         except Unserializable:
             raise
         except Exception:  # noqa: BLE001 - the packer hides what went wrong in here; the other way will say it
-            return self._slow(value, 0)
+            return _Slow(self).whole(value)
 
     def piece(self, typed: Typed) -> bytes:
         """A node of a tree, whose fields are objects already, as an instance of its class is stored."""
@@ -85,38 +83,6 @@ class Packer:
                 self._encoders.clear()
             self._encoders[cls] = encode
         return encode
-
-    def _slow(self, value: Any, depth: int) -> bytes:
-        """Pack a value that holds odd keys or odd text, or find out what in it can't be packed."""
-        if depth > MOST_PIECES:
-            raise Unserializable(_TOO_DEEP)
-        try:
-            return ormsgpack.packb(self._lower(value, partial(self._slow, depth=depth + 1)), option=OPTIONS)
-        except Unserializable:
-            raise
-        except ormsgpack.MsgpackEncodeError as error:
-            what = _TOO_DEEP if "ecursion" in str(error) else f"a {type(value).__qualname__} can't be stored: {error}"
-            raise Unserializable(what) from error
-        except RecursionError:
-            raise Unserializable(_TOO_DEEP) from None
-
-    def _lower(self, value: Any, pack: Pack) -> Any:  # noqa: PLR0911 - a line for each type that msgpack has
-        """A value in which nothing is left that the packer would not take."""
-        cls = type(value)
-        if cls is str:
-            return value if is_unicode(value) else _as_kind(BY_NAME["text"], value, pack)
-        if cls is list:
-            return [self._lower(item, pack) for item in value]
-        if cls is dict:
-            if all(type(key) is str and is_unicode(key) for key in value):
-                return {key: self._lower(item, pack) for key, item in value.items()}
-            return _as_kind(BY_NAME["dict"], value, pack)
-        if cls is int:
-            return value if _LEAST <= value <= _MOST else _as_kind(BY_NAME["int"], value, pack)
-        if cls in (bool, float, bytes, memoryview) or value is None:
-            return value
-        made = self.encoder(cls)(value, pack)
-        return made if type(made) is ormsgpack.Ext else self._lower(made, pack)
 
     def _new_encoder(self, cls: type) -> Encode:
         if cls is int:  # of more than 64 bits
@@ -157,14 +123,14 @@ class Packer:
 
     def _is_storable(self, value: Any) -> bool:
         try:
-            self._slow(value, 0)
+            _Slow(self).whole(value)
         except Unserializable:
             return False
         return True
 
 
-class _Fast:
-    """One value on its way through the native packer."""
+class _Way:
+    """One value on its way to bytes; what could not be read again is refused."""
 
     __slots__ = ("_copied", "_depth", "_packer")
 
@@ -174,23 +140,76 @@ class _Fast:
         self._copied = 0
 
     def whole(self, value: Any) -> bytes:
+        packed = self._packed(value)
+        if self._copied and self._copied > copies_allowed(len(packed)):
+            raise Unserializable(TOO_DEEP)
+        return packed
+
+    def _pack(self, value: Any) -> bytes:
+        """Pack a piece of the value."""
+        if self._depth >= MOST_PIECES:
+            raise Unserializable(TOO_DEEP)
+        self._depth += 1
+        try:
+            packed = self._packed(value)
+        finally:
+            self._depth -= 1
+        self._copied += len(packed)
+        return packed
+
+    def _packed(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+
+class _Slow(_Way):
+    """The way of values that hold odd keys or odd text, and the one that tells what in a value can't be packed."""
+
+    __slots__ = ()
+
+    def _packed(self, value: Any) -> bytes:
+        try:
+            return ormsgpack.packb(self._lower(value), option=OPTIONS)
+        except Unserializable:
+            raise
+        except ormsgpack.MsgpackEncodeError as error:
+            what = TOO_DEEP if "ecursion" in str(error) else f"a {type(value).__qualname__} can't be stored: {error}"
+            raise Unserializable(what) from error
+        except RecursionError:
+            raise Unserializable(TOO_DEEP) from None
+
+    def _lower(self, value: Any) -> Any:  # noqa: PLR0911 - a line for each type that msgpack has
+        """A value in which nothing is left that the packer would not take."""
+        cls = type(value)
+        if cls is str:
+            return value if is_unicode(value) else _as_kind(BY_NAME["text"], value, self._pack)
+        if cls is list:
+            return [self._lower(item) for item in value]
+        if cls is dict:
+            if all(type(key) is str and is_unicode(key) for key in value):
+                return {key: self._lower(item) for key, item in value.items()}
+            return _as_kind(BY_NAME["dict"], value, self._pack)
+        if cls is int:
+            return value if is_short(value) else _as_kind(BY_NAME["int"], value, self._pack)
+        if cls in (bool, float, bytes, memoryview) or value is None:
+            return value
+        made = self._packer.encoder(cls)(value, self._pack)
+        return made if type(made) is ormsgpack.Ext else self._lower(made)
+
+
+class _Fast(_Way):
+    """The way through the native packer."""
+
+    __slots__ = ()
+
+    def whole(self, value: Any) -> bytes:
         if type(value) is list and value:
             value = self._run(value) or value
         elif type(value) is bytearray:  # which the packer takes for bytes
             value = self._default(value)
-        packed = ormsgpack.packb(value, default=self._default, option=OPTIONS)
-        if self._copied > copies_allowed(len(packed)):  # reading it would be refused
-            raise Unserializable(_TOO_DEEP)
-        return packed
+        return super().whole(value)
 
-    def _pack(self, value: Any) -> bytes:
-        self._depth += 1
-        if self._depth > MOST_PIECES:
-            raise RecursionError
-        packed = ormsgpack.packb(value, default=self._default, option=OPTIONS)
-        self._depth -= 1
-        self._copied += len(packed)
-        return packed
+    def _packed(self, value: Any) -> bytes:
+        return ormsgpack.packb(value, default=self._default, option=OPTIONS)
 
     def _default(self, value: Any) -> Any:
         return self._packer.encoder(type(value))(value, self._pack)
@@ -294,7 +313,7 @@ class Unpacker:
         """The values that were packed one by one, through one call of the unpacker."""
         # A mark behind each: a value that is none, or more than one, would push the others out of place.
         parts = [part for data in many for part in (data, _MARK)]
-        values: list[Any] = self.loads(_counted(2 * len(many), 0x90, b"\xdc", b"\xdd") + b"".join(parts))
+        values: list[Any] = self.loads(_array(parts))
         if any(mark is not None for mark in values[1::2]):
             msg = "the stored data is damaged: more follows behind a value"
             raise Unreadable(msg)
@@ -362,7 +381,7 @@ class Unpacker:
         return head, content, rest[0] if rest else None
 
     def _run_of(self, data: bytes) -> tuple[list[bytes], bytes, list[dict[str, Any]]]:
-        parts = ormsgpack.unpackb(data, ext_hook=self._hook)
+        parts = self._unpack(data)
         if type(parts) is not list or len(parts) != 3:  # noqa: PLR2004
             raise Unreadable(_DAMAGED)
         heads, index, contents = parts

@@ -16,8 +16,8 @@ import ormsgpack
 
 from holdfast.errors import NewerVersion, UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
-from holdfast.serde.depth import MOST_PIECES
-from holdfast.serde.kinds import BY_NAME, SETS, Kind, build, form_for, is_unicode, stored_kind
+from holdfast.serde.depth import TOO_DEEP
+from holdfast.serde.kinds import BY_NAME, SETS, Kind, build, form_for, is_short, is_unicode, stored_kind
 from holdfast.serde.plans import ModelPlan, Parts
 from holdfast.serde.tree import Typed, rewrite
 from holdfast.serde.types import Entry, Stale, Types, put_together, unpack_head
@@ -27,8 +27,6 @@ _LEAVES: frozenset[type] = frozenset({str, int, float, bool, NoneType})
 _ALWAYS: frozenset[type] = frozenset({bool, NoneType})
 _NEARLY_ALWAYS: frozenset[type] = _ALWAYS | {str, int}
 """But for text that is no Unicode and numbers of more than 64 bits, which are found out when they are written."""
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_TOO_DEEP = f"values are nested more than {MOST_PIECES} deep, or contain themselves"
 
 
 class Writer:
@@ -39,25 +37,18 @@ class Writer:
 
     def dumps(self, value: Any) -> bytes:
         """Write a value: quickly, or where that can't be done right, with a look at every text and number."""
-        try:
-            return orjson.dumps(_Lowering(self._types, _NEARLY_ALWAYS).lower(value))
-        except RecursionError:
-            raise Unserializable(_TOO_DEEP) from None
-        except Unserializable:
-            raise
-        except orjson.JSONEncodeError:
-            return self._careful(value)
-
-    def _careful(self, value: Any) -> bytes:
-        try:
-            return orjson.dumps(_Lowering(self._types, _ALWAYS).lower(value))
-        except RecursionError:
-            raise Unserializable(_TOO_DEEP) from None
-        except Unserializable:
-            raise
-        except orjson.JSONEncodeError as error:
-            what = _TOO_DEEP if "ecursion" in str(error) else f"a {type(value).__qualname__} can't be stored: {error}"
-            raise Unserializable(what) from error
+        for leaves in (_NEARLY_ALWAYS, _ALWAYS):
+            try:
+                return orjson.dumps(_Lowering(self._types, leaves).lower(value))
+            except Unserializable:
+                raise
+            except RecursionError:
+                raise Unserializable(TOO_DEEP) from None
+            except orjson.JSONEncodeError as error:
+                reason = str(error)
+        raise Unserializable(
+            TOO_DEEP if "ecursion" in reason else f"a {type(value).__qualname__} can't be stored: {reason}"
+        )
 
 
 class _Lowering:
@@ -79,7 +70,7 @@ class _Lowering:
         if cls is str:
             return value if is_unicode(value) else self._kind(BY_NAME["text"], value)
         if cls is int:
-            return value if _LEAST <= value <= _MOST else self._kind(BY_NAME["int"], value)
+            return value if is_short(value) else self._kind(BY_NAME["int"], value)
         if cls is float:
             return value if math.isfinite(value) else self._kind(BY_NAME["float"], value)
         return self._other(cls, value)

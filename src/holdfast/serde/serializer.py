@@ -129,7 +129,9 @@ class CheckpointSerializer:
     def dumps_in(self, context: CheckpointContext, value: Any, /) -> tuple[str, bytes]:
         """Serialize a value for its place; `Unserializable` if it can't be."""
         tag, data = self.dumps_clear(value)
-        return (tag, data) if self.keys is None and not self.level else self._seal(context, tag, data)
+        if self.keys is None and not self.level:
+            return tag, data
+        return self._encrypt(context, *self._compressed(tag, data))
 
     def dumps_clear(self, value: Any) -> tuple[str, bytes]:
         """The first stage alone: the same bytes for the same value each time."""
@@ -139,18 +141,17 @@ class CheckpointSerializer:
 
     def loads_in(self, context: CheckpointContext, data: tuple[str, bytes], /) -> Any:
         """Read a value back from its place; `Unreadable`, or one of its kin, if it can't be."""
-        if data[0] == "hf1:msgpack" and self.keys is None and data[1][:1] not in TYPED_STARTS:
-            try:  # most values are small and plain: a checkpoint without its values, metadata
-                return unpack_plain(data[1])
-            except ormsgpack.MsgpackDecodeError:
-                pass  # typed values in it, or damage: either way this is the way to tell
-        return self._guarded(lambda: self._loads(self._completed(context), *data))
+        return self._guarded(lambda: self._loads(context, *data))
 
     def _loads(self, context: CheckpointContext, tag: str, stored: bytes) -> Any:
-        if tag == "hf1:msgpack" and self.keys is None:
-            return self._unpacker(context).loads(stored)
-        codec, clear = self._open(context, tag, stored)
-        return self._decode(context, codec, clear)
+        if tag != "hf1:msgpack" or self.keys is not None:
+            return self._decode(context, *self._open(context, tag, stored))
+        if bytes(stored[:1]) not in TYPED_STARTS:
+            try:  # most values are small and plain: a checkpoint without its values, metadata
+                return unpack_plain(stored)
+            except ormsgpack.MsgpackDecodeError:
+                pass  # typed values in it, or damage: either way this is the way to tell
+        return self._decode(context, tag, stored)
 
     def _completed(self, context: CheckpointContext) -> CheckpointContext:
         return context if self.graph is None or context.graph is not None else context._replace(graph=self.graph)
@@ -172,7 +173,6 @@ class CheckpointSerializer:
         """Read values back that belong to one place, such as the changes of one channel, at less cost."""
         if self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
             return [self.loads_in(context, one) for one in many]
-        context = self._completed(context)
         values: list[Any] = self._guarded(lambda: self._unpacker(context).loads_many([data for _, data in many]))
         return values
 
@@ -183,12 +183,11 @@ class CheckpointSerializer:
         """
         keeping = copy.copy(self)
         keeping.on_unknown = "keep"
-        clear = keeping.dumps_clear(keeping.loads_in(context, data))
         tag, stored = data
-        codec, now = self._open(context, tag, stored)
-        if (codec, now) == clear and self._stages(tag) == self._stages_for(clear[1]):
-            return None
-        return self._seal(context, *clear)
+        now: tuple[str, bytes] = self._guarded(lambda: self._open(context, tag, stored))
+        clear = keeping.dumps_clear(keeping._guarded(lambda: keeping._decode(context, *now)))  # noqa: SLF001
+        inner, packed = self._compressed(*clear)
+        return None if now == clear and tag == self._tag(inner) else self._encrypt(context, inner, packed)
 
     def moved(self, source: CheckpointContext, target: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes]:
         """A stored value for another place: encrypted for it, and otherwise as it is."""
@@ -201,10 +200,9 @@ class CheckpointSerializer:
 
     # The stages.
 
-    def _seal(self, context: CheckpointContext, tag: str, data: bytes) -> tuple[str, bytes]:
-        if self.level and (packed := zstd.compress(data, self.level)) is not None:
-            tag, data = tag + _ZSTD, packed
-        return (tag, data) if self.keys is None else self._encrypt(context, tag, data)
+    def _compressed(self, tag: str, data: bytes) -> tuple[str, bytes]:
+        packed = zstd.compress(data, self.level) if self.level else None
+        return (tag, data) if packed is None else (tag + _ZSTD, packed)
 
     def _open(self, context: CheckpointContext, tag: str, data: bytes) -> tuple[str, bytes]:
         clear = self._decrypt(context, tag, data)
@@ -218,8 +216,12 @@ class CheckpointSerializer:
     def _encrypt(self, context: CheckpointContext, tag: str, data: bytes) -> tuple[str, bytes]:
         if self.keys is None:
             return tag, data
-        full = f"{tag}{_AES}{self.keys.newest}"
+        full = self._tag(tag)
         return full, self.keys.encrypt(full, data, context)
+
+    def _tag(self, inner: str) -> str:
+        """The tag that a value is stored under, from that of its earlier stages."""
+        return inner if self.keys is None else f"{inner}{_AES}{self.keys.newest}"
 
     def _decrypt(self, context: CheckpointContext, tag: str, data: bytes) -> bytes:
         _, encrypted, key_id = tag.partition(_AES)
@@ -244,7 +246,7 @@ class CheckpointSerializer:
         if codec.startswith("hf"):
             msg = f"written in a form, {codec[:80]!r}, that this version of holdfast doesn't know: install a newer one"
             raise Unreadable(msg)
-        return self._from_legacy(context, legacy.read(codec, data))
+        return self._from_legacy(self._completed(context), legacy.read(codec, data))
 
     def _from_legacy(self, context: CheckpointContext, tree: Any) -> Any:
         def build(typed: Typed) -> Any:
@@ -258,9 +260,11 @@ class CheckpointSerializer:
         return rewrite(self._types.upgrade(tree, context), build)
 
     def _unpacker(self, context: CheckpointContext, foreign: Foreign | None = None) -> Unpacker:
+        context = self._completed(context)
         return Unpacker(self._types, context, keep=self.on_unknown == "keep", foreign=foreign or self._from_json)
 
     def _reader(self, context: CheckpointContext, foreign: Foreign | None = None) -> Reader:
+        context = self._completed(context)
         return Reader(self._types, context, keep=self.on_unknown == "keep", foreign=foreign or self._from_msgpack)
 
     def _from_json(self, context: CheckpointContext, unknown: Unknown) -> Any:
@@ -274,11 +278,3 @@ class CheckpointSerializer:
         if self.on_unknown == "keep":
             return unknown
         raise UnknownType(unknown_type(unknown.name, context))
-
-    def _stages(self, tag: str) -> tuple[bool, str]:
-        inner, _, key_id = tag.partition(_AES)
-        return inner.endswith(_ZSTD), key_id
-
-    def _stages_for(self, clear: bytes) -> tuple[bool, str]:
-        compressed = bool(self.level) and zstd.compress(clear, self.level) is not None
-        return compressed, self.keys.newest if self.keys else ""
