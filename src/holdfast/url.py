@@ -32,9 +32,16 @@ class Scheme:
 SCHEMES: Mapping[str, Scheme] = {
     "memory": Scheme("holdfast.backends.memory", "open_memory"),
     "sqlite": Scheme("holdfast.backends.sql.sqlite", "open_sqlite"),
+    "postgresql": Scheme("holdfast.backends.sql.postgres", "open_postgres", "psycopg", "postgres"),
+    "postgres": Scheme("holdfast.backends.sql.postgres", "open_postgres", "psycopg", "postgres"),
+    "mysql": Scheme("holdfast.backends.sql.mysql", "open_mysql", "pymysql", "mysql"),
+    "mariadb": Scheme("holdfast.backends.sql.mysql", "open_mysql", "pymysql", "mysql"),
 }
 
 CLIENTS: Mapping[str, Scheme] = {
+    "psycopg": Scheme("holdfast.backends.sql.postgres", "use_client"),
+    "psycopg_pool": Scheme("holdfast.backends.sql.postgres", "use_client"),
+    "pymysql": Scheme("holdfast.backends.sql.mysql", "use_connection"),
     "sqlite3": Scheme("holdfast.backends.sql.sqlite", "use_connection"),
 }
 """Clients that can be handed in, by the package that their class comes from."""
@@ -52,6 +59,8 @@ class URL:
     path: str = ""
     namespace: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
+    """The URL as it was given, for a driver that reads it by itself."""
 
     @classmethod
     def parse(cls, text: str, *, namespace: str | None = None) -> "URL":
@@ -66,7 +75,9 @@ class URL:
             raise BadURL(msg)
         try:
             parts = urlsplit(text)
-            port = parts.port
+            # Several hosts, each with a port of its own, are for drivers that know of such.
+            has_hosts = "," in parts.netloc
+            port = None if has_hosts else parts.port
             pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         except ValueError as error:
             msg = f"can't read the {scheme}:// URL: {error}"
@@ -81,13 +92,14 @@ class URL:
             raise BadURL(msg)
         return cls(
             scheme=scheme.lower(),
-            host=unquote(_host(parts.netloc)),
+            host=unquote(parts.netloc.rpartition("@")[2] if has_hosts else _host(parts.netloc)),
             port=port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
             path=unquote(parts.path),
             namespace=namespace if namespace is not None else given or "",
             options=options,
+            text=text,
         )
 
     def refuse_options(self, *, known: Iterable[str] = ()) -> None:

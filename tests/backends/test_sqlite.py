@@ -203,7 +203,7 @@ def test_a_newer_file_is_refused_untouched(tmp_path: Path, half: str) -> None:
     with holdfast.Saver(f"sqlite:///{path}") as saver:
         put(saver, "a")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE holdfast_schema SET version = 999")
+        connection.execute("UPDATE holdfast_schema SET version = 999, oldest = 999")
         connection.commit()
     saver = holdfast.Saver(f"sqlite:///{path}")
     with pytest.raises(SchemaTooNew, match=r"999.*upgrade"):

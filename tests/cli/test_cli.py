@@ -23,7 +23,8 @@ from unittest.mock import patch
 import pytest
 
 from holdfast import cli
-from holdfast.backends.sql.statements import MIGRATIONS
+from holdfast.backends.sql.schema import Migration
+from holdfast.backends.sql.sqlite_statements import MIGRATIONS
 from holdfast.cli import stores
 from holdfast.errors import StoreError
 
@@ -410,7 +411,7 @@ def test_a_file_of_somebody_else_is_left_alone(shop: Shop, command: str) -> None
 def test_a_store_of_an_older_format_is_not_migrated_by_looking_at_it(
     filled: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "MIGRATIONS", (*MIGRATIONS, ("SELECT 1",)))
+    monkeypatch.setattr(stores, "MIGRATIONS", (*MIGRATIONS, Migration(("SELECT 1",))))
     before = filled.contents()
     source = f"sqlite:///{filled.folder}/agent.db"
     with pytest.raises(StoreError, match="has storage format"), stores.reading(source, None):

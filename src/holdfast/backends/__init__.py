@@ -21,6 +21,8 @@ class Backend(Protocol):
     """
 
     limits: Limits
+    """What the store can take. Nothing that is longer ever reaches it: the engine cuts values into parts, and each
+    part is a segment or a write like any other."""
 
     async def setup(self) -> None:
         """Create what the store needs, or bring it up to date. Safe to call from many at once."""
@@ -53,6 +55,9 @@ class Backend(Protocol):
         """Make one change: atomic, durable when it returns, or `Conflict` and no change at all.
 
         A rewrite whose old bytes are no longer there is no conflict: it alone is left out.
+
+        Atomic also means that the parts of one value are there together, and that those of a write which comes twice
+        are all from one of the two.
 
         Where a store can't be atomic, it goes in an order in which a crash leaves segments or
         writes that no row names, never a row that names a missing segment.

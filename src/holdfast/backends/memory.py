@@ -33,15 +33,20 @@ class Thread:
     revision: int = field(default_factory=lambda: unique(48))
     rows: dict[Key, Row] = field(default_factory=dict)
     logs: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    writes: dict[Key, dict[tuple[str, int], Write]] = field(default_factory=dict)
+    writes: dict[Key, dict[tuple[str, int, int], Write]] = field(default_factory=dict)
+
+
+_LIMITS = Limits(segments=4096)
 
 
 class MemoryBackend:
-    """Threads in a dict, each with its rows, logs and writes in dicts of their own."""
+    """Threads in a dict, each with its rows, logs and writes in dicts of their own.
 
-    limits = Limits(segments=4096)
+    Memory takes anything. With `limits` of another store it is a stand-in for that one, and no more than these pass.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = _LIMITS) -> None:
+        self.limits = limits
         self._threads: dict[str, Thread] = {}
         self._lock = ForkSafeLock()
 
@@ -92,6 +97,8 @@ class MemoryBackend:
 
     async def apply(self, change: Change, /) -> None:
         """Check everything first, then change the dicts."""
+        if self.limits.value is not None:
+            _check_sizes(change, self.limits.value)
         with self._lock:
             thread = self._threads.get(change.thread, Thread())
             _check(thread, change)
@@ -131,6 +138,16 @@ class MemoryBackend:
         return [Segment(log, seq, stored[seq]) for seq in range(last + 1) if seq in stored]
 
 
+def _check_sizes(change: Change, most: int) -> None:
+    """What is too long should have been cut: if it was not, the engine is wrong, not the caller."""
+    rewritten = [rewrite.new for rewrite in change.rewrites]
+    for record in (*change.segments, *change.writes, *rewritten):
+        data = b"" if isinstance(record, Row) else record.data if isinstance(record, Segment) else record.value
+        if len(data) > most:
+            msg = f"a {type(record).__name__} of {len(data)} bytes reached a store that takes {most}"
+            raise AssertionError(msg)
+
+
 def _check(thread: Thread, change: Change) -> None:
     """Raise `Conflict` unless all that the change leans on holds."""
     if change.revision not in (None, thread.revision):
@@ -147,7 +164,7 @@ def _make(thread: Thread, change: Change) -> None:
         thread.logs.setdefault(log, {})[seq] = data
     for write in change.writes:
         stored = thread.writes.setdefault(write.key, {})
-        place = (write.task, write.idx)
+        place = (write.task, write.idx, write.part)
         stored[place] = write if write.idx < 0 else stored.get(place, write)
     for row in change.rows:
         old = thread.rows.get(row.key)
@@ -191,7 +208,7 @@ def _rewrite(thread: Thread, rewrite: Rewrite) -> None:
             if thread.logs.get(old.log, {}).get(old.seq) == old.data:
                 thread.logs[old.log][old.seq] = new.data
         case Rewrite(Write() as old, Write() as new):
-            place = (old.task, old.idx)
+            place = (old.task, old.idx, old.part)
             write = thread.writes.get(old.key, {}).get(place)
             if write and write.value == old.value:
                 thread.writes[old.key][place] = write._replace(value=new.value)

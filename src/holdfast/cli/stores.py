@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.backends.sql.statements import MIGRATIONS
+from holdfast.backends.sql.sqlite import read_format
+from holdfast.backends.sql.sqlite_statements import MIGRATIONS
 from holdfast.engine.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.saver import Saver
@@ -61,10 +62,7 @@ def _read_only(url: URL, *, older: bool = False) -> Iterator[sqlite3.Connection]
 
 
 def _check_format(connection: sqlite3.Connection, path: Path, *, older: bool) -> None:
-    table = "SELECT count(*) FROM sqlite_master WHERE name = 'holdfast_schema'"
-    version = 0
-    if connection.execute(table).fetchone() != (0,):
-        version = connection.execute("SELECT max(version) FROM holdfast_schema").fetchone()[0] or 0
+    version = read_format(connection).version
     if version == 0:
         msg = f"there is nothing of holdfast's in sqlite:///{path}"
         raise StoreError(msg)

@@ -41,12 +41,26 @@ from holdfast.engine.logs import (
     take_apart,
 )
 from holdfast.engine.metadata import check_filter, labels, matches, merge, steps_since_snapshot, where
-from holdfast.engine.records import INLINE, Change, Found, Key, Query, Ref, Row, Segment, Write
-from holdfast.engine.seal import in_metadata, in_row, in_segment, in_skeleton, in_write, moved, seal, unseal
+from holdfast.engine.parts import check_row
+from holdfast.engine.records import INLINE, Change, Found, Key, Limits, Query, Ref, Row, Segment, Write
+from holdfast.engine.seal import (
+    in_metadata,
+    in_row,
+    in_segment,
+    in_skeleton,
+    in_write,
+    moved,
+    name_of,
+    opened,
+    seal,
+    sealed_for,
+    unreadable,
+)
+from holdfast.engine.segments import cut_change
 from holdfast.engine.unique import unique
 from holdfast.engine.values import WAITING, Values
-from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted, Unreadable
-from holdfast.serde.context import CheckpointContext
+from holdfast.engine.writes import cut_write, whole_writes
+from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted
 
 _PAGE = 64
 _LARGEST_PAGE = 1024
@@ -99,7 +113,7 @@ class Engine:
         merged = merge(config, metadata)
         # If another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
         for tips in (place.tips, {}):
-            draft = Draft(self.serde, key, self.backend.limits.segments, tips)
+            draft = Draft(self.serde, key, self.backend.limits, tips)
             change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
             try:
                 await self.backend.apply(change)
@@ -130,6 +144,8 @@ class Engine:
         )
         if not records:
             return
+        if (limit := self.backend.limits.value) is not None:
+            records = tuple(part for write in records for part in cut_write(write, limit))
         seen = key.id in self.known.place(self.serde, key.thread, key.ns).ids
         try:
             await self.backend.apply(Change(key.thread, writes=records, parent=key if seen else None))
@@ -178,7 +194,7 @@ class Draft:
 
     serde: SerializerProtocol
     key: Key
-    most_segments: int
+    limits: Limits
     before: Mapping[str, Tip]
     tips: dict[str, Tip] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
@@ -223,6 +239,7 @@ class Draft:
             body=ormsgpack.packb([sealed, inline]),
             labels=labels(metadata),
         )
+        check_row(row, self.limits)
         return Change(
             self.key.thread,
             rows=(row,),
@@ -239,7 +256,7 @@ class Draft:
             if same_marks(taken.marks, tip.marks):
                 return self._keep(channel, tip._replace(whole=taken.whole or tip.whole, blocks=taken.blocks))
             sealer = Sealer(self.serde, self.key, channel)
-            delta = None if tip.is_full(self.most_segments) else advance(sealer, tip, content, taken)
+            delta = None if tip.is_full(self.limits.segments) else advance(sealer, tip, content, taken)
             if delta:
                 self._keep(channel, tip)
                 return self._append(channel, delta)
@@ -257,10 +274,14 @@ class Draft:
         return tip.ref
 
     def _append(self, channel: str, delta: Delta) -> Ref:
-        ref = delta.tip.ref
-        self.segments.append(Segment(ref.log, ref.seq, delta.data))
-        self.tips[channel] = delta.tip
-        return ref
+        data, tip = delta
+        log, seq = tip.ref
+        change = cut_change(self.serde, self.key, channel, Segment(log, seq, data), self.limits.value)
+        self.segments += change
+        if len(change) > 1:
+            tip = tip._replace(ref=Ref(log, change[-1].seq))
+        self.tips[channel] = tip
+        return tip.ref
 
 
 class Page:
@@ -286,7 +307,7 @@ class Page:
             if len(logs[segment.log]) == segment.seq:
                 logs[segment.log].append(segment.data)
         self._writes: dict[Key, list[Write]] = defaultdict(list)
-        for write in found.writes:
+        for write in whole_writes(found.writes):
             self._writes[write.key].append(write)
         self._reader = Reader(serde, logs)
 
@@ -415,34 +436,3 @@ def graph_of(metadata: Mapping[str, Any]) -> str | None:
     """The graph that a checkpoint says it is of, as LangGraph's server and users who care have it say."""
     graph = metadata.get("graph_id") if isinstance(metadata, Mapping) else None
     return graph if isinstance(graph, str) else None
-
-
-def sealed_for(serde: SerializerProtocol, value: Any, context: CheckpointContext, what: str) -> bytes:
-    """Seal a value; an error says which one it was."""
-    try:
-        return seal(serde, value, context)
-    except Exception as error:
-        error.add_note(f"while storing {what!r} of {name_of(context)}")
-        raise
-
-
-def opened(serde: SerializerProtocol, sealed: bytes, context: CheckpointContext, what: str) -> Any:
-    """Open a sealed value; an error says which one it was."""
-    try:
-        return unseal(serde, sealed, context)
-    except Exception as error:
-        raise unreadable(context, what, error) from error
-
-
-def unreadable(place: Key | CheckpointContext, what: str, error: Exception) -> Unreadable:
-    """The error for a value that can't be decoded: of the same class, if it is one of ours."""
-    if isinstance(error, Unreadable):
-        return type(error)(f"can't read {what!r} of {name_of(place)}: {error}")
-    return Unreadable(f"can't read {what!r} of {name_of(place)}: {type(error).__name__}: {error}")
-
-
-def name_of(place: Key | CheckpointContext) -> str:
-    """A checkpoint as an error names it."""
-    thread, ns, id_ = place[:3]
-    within = f" in namespace {ns!r}" if ns else ""
-    return f"checkpoint {id_!r} on thread {thread!r}{within}"

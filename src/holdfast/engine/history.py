@@ -17,10 +17,22 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
 from holdfast.engine.config import id_of, namespace_of, text, thread_of
-from holdfast.engine.engine import Engine, graph_of, metadata_of, opened, unpack_body, unreadable
+from holdfast.engine.engine import Engine, graph_of, metadata_of, unpack_body
 from holdfast.engine.logs import Reader, put_together
+from holdfast.engine.parts import join
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
-from holdfast.engine.seal import binds, in_row, in_settled, in_skeleton, in_write, seal, unseal
+from holdfast.engine.seal import (
+    binds,
+    in_row,
+    in_settled,
+    in_skeleton,
+    in_write,
+    opened,
+    seal,
+    unreadable,
+    unseal,
+)
+from holdfast.engine.writes import whole_writes
 from holdfast.errors import StoreError, Tampered
 
 _PAGE = 1024
@@ -171,9 +183,12 @@ def is_packed(serde: SerializerProtocol, data: bytes) -> bool:
     return True
 
 
-def unpack_settled(serde: SerializerProtocol, data: bytes, key: Key, channel: str, seed: Ref | None) -> list[Write]:
-    """The writes that were settled on a checkpoint."""
+def unpack_settled(
+    serde: SerializerProtocol, segments: Sequence[bytes], key: Key, channel: str, seed: Ref | None
+) -> list[Write]:
+    """The writes that were settled on a checkpoint, from the segments of their log."""
     try:
+        data = join(segments)
         packed = data if is_packed(serde, data) else unseal(serde, data, in_settled(key, channel, seed))
         return [
             Write(key._replace(id=id_), task, idx, channel, path, value)
@@ -199,14 +214,17 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
         traced.revisions.add(found.revisions.get(thread, 0))
         for segment in sorted(found.segments):
             traced.logs[segment.log].append(segment.data)
-        for write in sorted(found.writes, key=lambda write: writes_sort_key(write.path, write.task, write.idx)):
+        for write in sorted(
+            whole_writes(found.writes), key=lambda write: writes_sort_key(write.path, write.task, write.idx)
+        ):
             writes[write.key.id, write.channel].append(write)
     for (id_, channel), trail in trails.items():
         history = traced.histories[id_, channel] = History(trail.seed)
         if trail.settled and trail.settled_on:
-            packed = traced.logs.get(trail.settled.log)
-            if packed:
-                history.writes += unpack_settled(engine.serde, packed[0], trail.settled_on, channel, trail.seed)
+            log, last = trail.settled
+            packed = traced.logs.get(log, [])[: last + 1]
+            if len(packed) > last:
+                history.writes += unpack_settled(engine.serde, packed, trail.settled_on, channel, trail.seed)
             else:
                 history.lost = trail.settled
         for passed in reversed(trail.ids):

@@ -6,17 +6,13 @@ anything else is a log of one segment. What a saver last read or wrote of a chan
 these, element by element and by content, so whatever was changed in place is seen. Without a tip,
 or with any surprise, a new log is begun with the whole value, which is always right.
 
-A segment begins with a byte. It is the shape of a value that stands behind it, whole; or it says that
-this is a splice (where and how many elements are cut out, then where and how many go, then the list that
-comes in their place) or an update (the length of the first of two dicts, whose keys go, then the one
-whose items are set). Values, lists and dicts are sealed by the serializer; keys that go are in a dict
-too, so that they take the same way as those that come.
+`segments` tells what the bytes of a change are.
 """
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import count
-from struct import Struct
+from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple, cast
 
@@ -24,19 +20,26 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
+from holdfast.engine.parts import MARK, spans
 from holdfast.engine.records import Key, Ref
 from holdfast.engine.seal import binds, clear_bytes, in_segment, parted, seal, unseal
+from holdfast.engine.segments import (
+    COMING,
+    GOING,
+    SPLICE,
+    SPLICE_HEAD,
+    UPDATE,
+    UPDATE_HEAD,
+    Split,
+    changes_of,
+    sealed_for_parts,
+    split,
+)
 from holdfast.serde.context import CheckpointContext
 
 INLINE_LIMIT = 1024
 """Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
 
-_SPLICE = 16
-_UPDATE = 17
-GOING, COMING = b"-", b"+"
-"""What the two parts of an update are sealed for."""
-_SPLICE_HEAD = Struct(">BIIII")
-_UPDATE_HEAD = Struct(">BI")
 _SLACK = 4_096
 _WASTE = 2
 _FEW = 16
@@ -45,6 +48,7 @@ _BLOCK = 64
 _SMALL = 64
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
 _PLAIN = _NUMBERS | {str, bytes, list, dict}
+_first_byte = itemgetter(0)
 
 
 class Shape(IntEnum):
@@ -76,7 +80,7 @@ class Tip(NamedTuple):
     length: int
     marks: Marks
     base: int
-    """Bytes of the log's first segment."""
+    """Bytes of the log's first change."""
     stored: int
     """Bytes of the whole log."""
     live: float
@@ -85,17 +89,20 @@ class Tip(NamedTuple):
     """A digest of all of it, for plain data, which is checked far faster in one piece."""
     blocks: Sequence[bytes] = ()
     """Digests of blocks of a list of models, likewise."""
+    steps: int = 0
+    """How many changes there are behind the log's first one."""
 
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
 
         A value that only grows is written anew when it has grown by a quarter in many small steps: that
-        is five times its final size in all, and most of it is then read in one piece.
+        is five times its final size in all, and most of it is then read in one piece. A change in parts is one
+        step: how many segments it takes follows from its size, and would in a new log, too.
         """
         return (
-            self.ref.seq + 1 >= segments
+            self.steps + 1 >= segments
             or self.stored > _WASTE * self.live + _SLACK
-            or (self.ref.seq >= _FEW and self.stored - self.base > _GROWTH * self.base)
+            or (self.steps >= _FEW and self.stored - self.base > _GROWTH * self.base)
         )
 
 
@@ -108,7 +115,7 @@ class Taken(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """The next segment of a log, and the tip it leads to."""
+    """The next change of a log, and the tip it leads to if it is one segment."""
 
     data: bytes
     tip: Tip
@@ -140,7 +147,7 @@ def put_together(shape: Shape, content: Any) -> Any:
 
 
 def begin(log: str, shape: Shape, content: Any, taken: Taken, sealed: bytes) -> Delta:
-    """The first segment of a log: the whole value."""
+    """The first change of a log: the whole value."""
     data = whole(shape, sealed)
     size = len(data)
     length, block = _count(shape, content), block_of(shape, content)
@@ -149,24 +156,24 @@ def begin(log: str, shape: Shape, content: Any, taken: Taken, sealed: bytes) -> 
 
 
 def whole(shape: Shape, sealed: bytes) -> bytes:
-    """The segment that begins a log."""
+    """The change that begins a log."""
     return b"".join((shape.to_bytes(1), sealed))
 
 
 class Sealer(NamedTuple):
-    """Seals what goes into the segments of one channel's log."""
+    """Seals what goes into the changes of one channel's log."""
 
     serde: SerializerProtocol
     key: Key
     channel: str
 
     def __call__(self, value: Any, ref: Ref, head: bytes) -> bytes:
-        """Seal a part of a segment."""
+        """Seal a value of a change, of which `ref` names the first segment."""
         return seal(self.serde, value, in_segment(self.key, self.channel, ref, head))
 
 
 def advance(sealer: Sealer, tip: Tip, content: Any, taken: Taken) -> Delta | None:
-    """The segment that leads from a tip to a changed value; None if a new log is the better way."""
+    """The change that leads from a tip to a changed value; None if a new log is the better way."""
     marks = taken.marks
     ref = Ref(tip.ref.log, tip.ref.seq + 1)
     if tip.shape in _LISTS:
@@ -182,7 +189,8 @@ def advance(sealer: Sealer, tip: Tip, content: Any, taken: Taken) -> Delta | Non
     live = tip.live * (1 - gone / tip.length if tip.length else 0) + size
     stored = tip.stored + size
     ends = (taken.whole, taken.blocks)
-    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, *ends))
+    steps = tip.steps + 1
+    return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, *ends, steps))
 
 
 def _splice(sealer: Sealer, ref: Ref, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
@@ -196,7 +204,7 @@ def _splice(sealer: Sealer, ref: Ref, tip: Tip, new: list[Any], marks: list[byte
         return None
     gone = tip.length - cut - at - tail
     insert = new[at : len(new) - tail]
-    head = _SPLICE_HEAD.pack(_SPLICE, cut_at, cut, at, gone)
+    head = SPLICE_HEAD.pack(SPLICE, cut_at, cut, at, gone)
     return b"".join((head, sealer(insert, ref, head) if insert else b"")), cut + gone
 
 
@@ -231,7 +239,7 @@ def _update(
         return None
     going = sealer(dict.fromkeys(removed), ref, GOING) if removed else b""
     coming = sealer(changed, ref, COMING) if changed else b""
-    return b"".join((_UPDATE_HEAD.pack(_UPDATE, len(going)), going, coming)), gone
+    return b"".join((UPDATE_HEAD.pack(UPDATE, len(going)), going, coming)), gone
 
 
 def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
@@ -318,35 +326,6 @@ def _count(shape: Shape, content: Any) -> int:
     return 1 if shape is Shape.WHOLE else len(content)
 
 
-Split = tuple[bytes, list[tuple[bytes, bytes]]]
-"""A segment's head, and its sealed parts, each with what it is sealed for."""
-
-
-def split(data: bytes) -> Split:
-    """What the engine itself wrote at the front of a segment, then its sealed parts, each with what it is sealed for.
-
-    A part that there is none of is empty.
-    """
-    if data[0] == _SPLICE:
-        head = data[: _SPLICE_HEAD.size]
-        return head, [(head, data[_SPLICE_HEAD.size :])]
-    if data[0] == _UPDATE:
-        _, length = _UPDATE_HEAD.unpack_from(data)
-        start, middle = _UPDATE_HEAD.size, _UPDATE_HEAD.size + length
-        if middle > len(data):
-            msg = "a segment ends before the keys that it takes do"
-            raise ValueError(msg)
-        return data[:start], [(GOING, data[start:middle]), (COMING, data[middle:])]
-    head = data[:1]
-    return head, [(head, data[1:])]
-
-
-def unsplit(head: bytes, parts: Sequence[bytes]) -> bytes:
-    """A segment with what `split` took apart, or with other sealed parts in the place of its own."""
-    front = _UPDATE_HEAD.pack(_UPDATE, len(parts[0])) if head[0] == _UPDATE else head
-    return b"".join((front, *parts))
-
-
 class Reader:
     """Reads values out of logs. Every value that it returns is new, down to its last list."""
 
@@ -363,12 +342,16 @@ class Reader:
         if len(segments) <= seq:
             msg = f"segment {len(segments)} of log {log} is missing"
             raise LookupError(msg)
-        cut = [split(data) for data in segments[: seq + 1]]
-        opened = self._opened(log, cut, key, channel, graph)
-        shape, content = Shape(segments[0][0]), next(opened)
-        live = float(len(segments[0]))
+        changes: Sequence[bytes] = segments[: seq + 1]
+        where: Sequence[range] = ()
+        if MARK[0] in map(_first_byte, changes):
+            changes, where = changes_of(changes)
+        cut = [split(data) for data in changes]
+        opened = self._opened(log, cut, key, channel, graph, where=where)
+        shape, content = Shape(changes[0][0]), next(opened)
+        live = float(len(changes[0]))
         step = _apply_splice if shape in _LISTS else _apply_update
-        for data, (head, parts) in zip(segments[1 : seq + 1], cut[1:], strict=True):
+        for data, (head, parts) in zip(changes[1:], cut[1:], strict=True):
             size = len(content)
             gone = step(content, head, [next(opened) if part else () for _, part in parts])
             live += len(data) - (live * gone / size if gone else 0)
@@ -376,18 +359,30 @@ class Reader:
 
     def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
-        sizes = [len(data) for data in self._logs[ref.log][: ref.seq + 1]]
+        segments = self._logs[ref.log][: ref.seq + 1]
+        sizes = list(map(len, segments))
+        base, steps = sizes[0], ref.seq
+        if MARK[0] in map(_first_byte, segments):
+            first, *more = spans(segments)
+            base, steps = sum(sizes[: len(first)]), len(more)
         block = block_of(shape, content)
         marks, _, blocks = take(self._serde, shape, content)
-        return Tip(ref, shape, block, _count(shape, content), marks, sizes[0], sum(sizes), live, None, blocks)
+        return Tip(ref, shape, block, _count(shape, content), marks, base, sum(sizes), live, None, blocks, steps)
 
-    def _opened(self, log: str, cut: Sequence[Split], key: Key, channel: str, graph: str | None) -> Iterator[Any]:
-        """The sealed parts of some segments, one after the other."""
+    def _opened(
+        self, log: str, cut: Sequence[Split], key: Key, channel: str, graph: str | None, *, where: Sequence[range]
+    ) -> Iterator[Any]:
+        """The sealed values of some changes, one after the other; each is one segment, unless `where` says which."""
         loads_many = getattr(self._serde, "loads_many", None)
         if loads_many is None or binds(self._serde):
+            where = where or [range(number, number + 1) for number in range(len(cut))]
             return (
-                unseal(self._serde, part, in_segment(key, channel, Ref(log, number), name, graph))
-                for number, (_, parts) in enumerate(cut)
+                unseal(
+                    self._serde,
+                    part,
+                    in_segment(key, channel, Ref(log, span[0]), sealed_for_parts(name, len(span)), graph),
+                )
+                for span, (_, parts) in zip(where, cut, strict=True)
                 for name, part in parts
                 if part
             )
@@ -396,7 +391,7 @@ class Reader:
 
 
 def _apply_splice(content: list[Any], head: bytes, parts: Sequence[Any]) -> int:
-    _, cut_at, cut, at, gone = _SPLICE_HEAD.unpack(head)
+    _, cut_at, cut, at, gone = SPLICE_HEAD.unpack(head)
     if cut:
         del content[cut_at : cut_at + cut]
     content[at : at + gone] = parts[0]

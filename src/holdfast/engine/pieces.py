@@ -1,7 +1,8 @@
 """Records cut into the sealed values that they hold, and put together with others in their place.
 
 A record is bytes to the store and a few sealed values to the serializer: a row has a skeleton, metadata
-and small values; a segment has what its change brings and takes; settled writes are many in one segment.
+and small values; a segment has what its change brings and takes; settled writes are many in one segment. What the
+store has in parts is joined before it is cut here.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,9 +13,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.engine import graph_of, unpack_body
 from holdfast.engine.history import is_packed
-from holdfast.engine.logs import split, unsplit
 from holdfast.engine.records import Key, Record, Ref, Row, Segment, Write
 from holdfast.engine.seal import binds, in_metadata, in_row, in_segment, in_settled, in_skeleton, in_write, seal, unseal
+from holdfast.engine.segments import sealed_for_parts, split, unsplit
 from holdfast.engine.walk import Need
 from holdfast.serde.context import CheckpointContext
 
@@ -97,11 +98,14 @@ class Cutter(NamedTuple):
         piece = Piece(write.key, f"pending write to {write.channel}", context, write.value)
         return Cut(write, [piece], lambda values: write._replace(value=values[0]))
 
-    def segment(self, segment: Segment, need: Need) -> Cut:
-        """What a change brings, behind what it takes if those are keys; or the writes that were settled."""
-        return self._settled(segment, need) if need.is_packed else self._change(segment, need)
+    def segment(self, segment: Segment, need: Need, count: int = 1) -> Cut:
+        """What a change brings, behind what it takes if those are keys; or the writes that were settled.
 
-    def _change(self, segment: Segment, need: Need) -> Cut:
+        `segment` has all of the change and the number of its first segment, `count` is how many it is in.
+        """
+        return self._settled(segment, need) if need.is_packed else self._change(segment, need, count)
+
+    def _change(self, segment: Segment, need: Need, count: int) -> Cut:
         head, parts = split(segment.data)
         place = (need.key, need.channel, Ref(segment.log, segment.seq))
         graph = self.graphs.get(need.key)
@@ -111,7 +115,11 @@ class Cutter(NamedTuple):
             sealed = [next(rest) if part else b"" for _, part in parts]
             return segment._replace(data=unsplit(head, sealed))
 
-        pieces = [Piece(need.key, need.channel, in_segment(*place, name, graph), part) for name, part in parts if part]
+        pieces = [
+            Piece(need.key, need.channel, in_segment(*place, sealed_for_parts(name, count), graph), part)
+            for name, part in parts
+            if part
+        ]
         return Cut(segment, pieces, join)
 
     def _settled(self, segment: Segment, need: Need) -> Cut:

@@ -55,7 +55,10 @@ class Row(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One change to one value. What it means never changes; a log is its segments from 0 on, in order."""
+    """One change to one value, or a part of it. What it means never changes; a log is its segments, 0 and up in order.
+
+    A change that is too long for the store is in several of them, with numbers in a row; a `Ref` names the last one.
+    """
 
     log: str
     seq: int
@@ -63,7 +66,10 @@ class Segment(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One pending write of a task. `idx` 0 and up: the first stands; below 0: the last stands."""
+    """One pending write of a task, or one part of it. `idx` 0 and up: the first stands; below 0: the last stands.
+
+    Its name is its key, task, idx and `part`. A value that is too long for the store comes as parts 0, 1, 2, …
+    """
 
     key: Key
     task: str
@@ -71,6 +77,7 @@ class Write(NamedTuple):
     channel: str
     path: str
     value: bytes
+    part: int = 0
 
 
 Record = Row | Segment | Write
@@ -169,13 +176,26 @@ class ThreadInfo(NamedTuple):
     latest: str
 
 
+LEAST_VALUE = 64
+"""What every store takes: the heads of parts need room for what they are the heads of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a store can take.
 
     `segments`: how long a log may grow before the next one is begun. `batch`: how many names one
-    query may list.
+    query may list. `value`: the most bytes of one segment's data or one write's value, None if there is no such
+    number; the engine cuts what is longer. `row`: the most bytes of a row's meta, and of its body, None if that is
+    `value`, too; the engine refuses what is longer.
     """
 
     segments: int = 1024
     batch: int = 5_000
+    value: int | None = None
+    row: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.value is not None and self.value < LEAST_VALUE:
+            msg = f"a store has to take values of {LEAST_VALUE} bytes at least, not {self.value}"
+            raise ValueError(msg)

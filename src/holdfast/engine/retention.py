@@ -26,8 +26,11 @@ from holdfast.engine.history import (
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.moving import Mover
+from holdfast.engine.parts import count_for
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved
+from holdfast.engine.segments import cut_change, spread_change
+from holdfast.engine.writes import cut_write, whole_writes
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -106,13 +109,14 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
         return
     # Logs of its own, so that the two threads can go on from here without meeting.
     names = {segment.log: new_log() for segment in segments}
-    mover = Mover(engine.serde, target, names)
+    limit = engine.backend.limits.value
+    mover = Mover(engine.serde, target, names, limit)
     await engine.backend.apply(
         Change(
             target,
             rows=tuple(mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row))) for row in found.rows),
             segments=tuple(mover.segments(found.rows, segments)),
-            writes=tuple(mover.write(write) for write in found.writes),
+            writes=tuple(part for write in whole_writes(found.writes) for part in cut_write(mover.write(write), limit)),
         )
     )
     engine.known.forget(target)
@@ -236,8 +240,10 @@ def _settle(engine: Engine, segments: list[Segment], key: Key, channel: str, his
         return {}
     if seed is not None and not isinstance(seed, Ref):
         seed = _seed_log(engine, segments, key, channel, seed)
-    packed = pack_settled(engine.serde, history.writes, key, channel, seed)
-    return {**({seed_name(channel): seed} if seed else {}), writes_name(channel): _log(segments, packed)}
+    packed = Segment(new_log(), 0, pack_settled(engine.serde, history.writes, key, channel, seed))
+    limit = engine.backend.limits.value
+    settled = _stored(segments, spread_change(packed, count_for(len(packed.data), limit), limit))
+    return {**({seed_name(channel): seed} if seed else {}), writes_name(channel): settled}
 
 
 def _seed_log(engine: Engine, segments: list[Segment], key: Key, channel: str, seed: tuple[Key, bytes]) -> Ref:
@@ -246,14 +252,14 @@ def _seed_log(engine: Engine, segments: list[Segment], key: Key, channel: str, s
     ref = Ref(new_log(), 0)
     head = Shape.WHOLE.to_bytes(1)
     there = in_segment(key, channel, ref, head)
-    segments.append(Segment(*ref, whole(Shape.WHOLE, moved(engine.serde, sealed, in_row(origin, channel), there))))
-    return ref
+    change = Segment(*ref, whole(Shape.WHOLE, moved(engine.serde, sealed, in_row(origin, channel), there)))
+    return _stored(segments, cut_change(engine.serde, key, channel, change, engine.backend.limits.value))
 
 
-def _log(segments: list[Segment], data: bytes) -> Ref:
-    log = new_log()
-    segments.append(Segment(log, 0, data))
-    return Ref(log, 0)
+def _stored(segments: list[Segment], change: Sequence[Segment]) -> Ref:
+    """Add the segments of a change to others; where it stands then."""
+    segments += change
+    return Ref(change[-1].log, change[-1].seq)
 
 
 def _id_at(moment: datetime) -> str:

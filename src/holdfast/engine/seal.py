@@ -13,6 +13,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from holdfast.engine.records import Key, Ref, Write
+from holdfast.errors import Unreadable
 from holdfast.serde.context import CheckpointContext
 
 _TAG_LIMIT = 255
@@ -72,6 +73,40 @@ def _prefix(tag: str) -> bytes:
     return len(name).to_bytes(1) + name
 
 
+# With errors that say which value it was.
+
+
+def sealed_for(serde: SerializerProtocol, value: Any, context: CheckpointContext, what: str) -> bytes:
+    """Seal a value; an error says which one it was."""
+    try:
+        return seal(serde, value, context)
+    except Exception as error:
+        error.add_note(f"while storing {what!r} of {name_of(context)}")
+        raise
+
+
+def opened(serde: SerializerProtocol, sealed: bytes, context: CheckpointContext, what: str) -> Any:
+    """Open a sealed value; an error says which one it was."""
+    try:
+        return unseal(serde, sealed, context)
+    except Exception as error:
+        raise unreadable(context, what, error) from error
+
+
+def unreadable(place: Key | CheckpointContext, what: str, error: Exception) -> Unreadable:
+    """The error for a value that can't be decoded: of the same class, if it is one of ours."""
+    if isinstance(error, Unreadable):
+        return type(error)(f"can't read {what!r} of {name_of(place)}: {error}")
+    return Unreadable(f"can't read {what!r} of {name_of(place)}: {type(error).__name__}: {error}")
+
+
+def name_of(place: Key | CheckpointContext) -> str:
+    """A checkpoint as an error names it."""
+    thread, ns, id_ = place[:3]
+    within = f" in namespace {ns!r}" if ns else ""
+    return f"checkpoint {id_!r} on thread {thread!r}{within}"
+
+
 # Where each sealed value of a record belongs.
 
 
@@ -97,7 +132,7 @@ def in_row(key: Key, channel: str, graph: str | None = None) -> CheckpointContex
 
 def in_write(write: Write, graph: str | None = None) -> CheckpointContext:
     """A pending write."""
-    key, task, idx, channel, path, _ = write
+    key, task, idx, channel, path, *_ = write
     return CheckpointContext(*key, channel, graph, ("write", *key, task, idx, channel, path))
 
 

@@ -5,18 +5,22 @@ locked: bytes are replaced only where they are still the ones that were read, an
 changed meanwhile is gone through again. `verify` has the part that only reads.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.metadata import labels
+from holdfast.engine.parts import check_row
 from holdfast.engine.pieces import Cut, Cutter, Problem, problem
-from holdfast.engine.records import Change, Key, Record, Rewrite, Row, Segment, ThreadInfo, Write
+from holdfast.engine.records import Change, Key, Limits, Record, Rewrite, Row, Segment, ThreadInfo, Write
 from holdfast.engine.seal import joined, parted
+from holdfast.engine.segments import group_segments, join_segments, spread_change
 from holdfast.engine.verify import verify_thread
-from holdfast.engine.walk import Sheet, sheets
+from holdfast.engine.walk import Need, Sheet, sheets
+from holdfast.engine.writes import group_writes, join_writes, spread_write
+from holdfast.errors import StoreError
 from holdfast.serde.context import CheckpointContext
 
 __all__ = ["Problem", "Refresh", "Report", "each_thread", "refresh_with", "rewrite_thread", "verify_thread"]
@@ -28,8 +32,14 @@ _THREADS = 1000
 Refresh = Callable[[bytes, CheckpointContext], bytes | None]
 """Makes a sealed value anew; None if it is as it should be."""
 
-Uncut = tuple[Key, str, Callable[[], Cut]]
-"""A record that is still to be cut: what an error calls it, and what cuts it."""
+
+class Uncut(NamedTuple):
+    """Something that is still to be cut: all the records that it is in, what an error calls it, and what cuts it."""
+
+    stored: Sequence[Record]
+    key: Key
+    what: str
+    cut: Callable[[], Cut]
 
 
 class Refreshing(Protocol):
@@ -113,7 +123,8 @@ async def _go_through(
         pages += 1
         revision = sheet.revision if revision is None else revision
         cutter = Cutter.for_rows(engine.serde, sheet.rows)
-        for batch in _batches(_rewrite(cutter, uncut, refresh, report) for uncut in _new_on(sheet, cutter)):
+        made = (_rewrite(cutter, uncut, refresh, report, backend.limits) for uncut in _new_on(sheet, cutter))
+        for batch in _batches(made):
             if not dry_run:
                 await backend.apply(Change(thread, rewrites=batch))
                 moved += 1
@@ -131,23 +142,31 @@ async def _go_through(
 def _new_on(sheet: Sheet, cutter: Cutter) -> Iterator[Uncut]:
     """Every record that was on no sheet before; a segment goes by the newest row that needs it."""
     for row in sheet.rows:
-        yield row.key, "checkpoint", partial(cutter.row, row)
-    for write in sheet.writes:
-        yield write.key, write.channel, partial(cutter.write, write)
+        yield Uncut([row], row.key, "checkpoint", partial(cutter.row, row))
+    for writes in group_writes(sheet.writes):
+        yield Uncut(writes, writes[0].key, writes[0].channel, partial(_cut_write, cutter, writes))
     for log, need in sheet.owners().items():
         if log in sheet.fresh:
-            for segment in sheet.logs.get(log, ())[sheet.fresh[log].start :]:
-                yield need.key, need.channel, partial(cutter.segment, segment, need)
+            for segments in group_segments(sheet.logs.get(log, ())[sheet.fresh[log].start :]):
+                yield Uncut(segments, need.key, need.channel, partial(_cut_change, cutter, segments, need))
 
 
-def _rewrite(cutter: Cutter, uncut: Uncut, refresh: Refresh, report: Report) -> Rewrite | None:
-    """A record with each of its values as it should be; None if they are, or if it can't be told."""
-    key, what, make = uncut
+def _cut_write(cutter: Cutter, parts: Sequence[Write]) -> Cut:
+    return cutter.write(join_writes(parts))
+
+
+def _cut_change(cutter: Cutter, parts: Sequence[Segment], need: Need) -> Cut:
+    return cutter.segment(join_segments(parts), need, len(parts))
+
+
+def _rewrite(cutter: Cutter, uncut: Uncut, refresh: Refresh, report: Report, limits: Limits) -> list[Rewrite]:
+    """Records with each of their values as it should be; none if they are, or if it can't be told."""
+    stored, key, what, make = uncut
     try:
         cut = make()
     except Exception as error:  # noqa: BLE001 - whatever damaged bytes lead to
         report.problems.append(problem(key, what, error))
-        return None
+        return []
     values: list[bytes | None] = []
     for piece in cut.pieces:
         try:
@@ -157,26 +176,44 @@ def _rewrite(cutter: Cutter, uncut: Uncut, refresh: Refresh, report: Report) -> 
             values.append(None)
     report.values += len(values) + cut.is_stale
     if not any(values) and not cut.is_stale:
-        return None
+        return []
     new = cut.join([value or piece.sealed for value, piece in zip(values, cut.pieces, strict=True)])
     if isinstance(new, Row):
         try:
             new = new._replace(labels=labels(cutter.open(cutter.metadata(new))))
         except Exception as error:  # noqa: BLE001 - without its labels the row would be lost to every filter
             report.problems.append(problem(new.key, "metadata", error))
-            return None
+            return []
+    try:
+        fresh = _spread(new, len(stored), limits)
+    except StoreError as error:  # it stays as it is, which can be read as well
+        report.problems.append(problem(key, what, error))
+        return []
     report.refreshed += sum(value is not None for value in values) + cut.is_stale
-    report.bytes_before += _weight(cut.record)
-    report.bytes_after += _weight(new)
-    return Rewrite(cut.record, new)
+    report.bytes_before += sum(map(_weight, stored))
+    report.bytes_after += sum(map(_weight, fresh))
+    return list(map(Rewrite, stored, fresh))
 
 
-def _batches(rewrites: Iterable[Rewrite | None]) -> Iterator[tuple[Rewrite, ...]]:
+def _spread(new: Record, count: int, limits: Limits) -> Sequence[Record]:
+    """A record in as many as there are of it, for a rewrite creates none; `StoreError` if the store won't take them."""
+    match new:
+        case Row():
+            check_row(new, limits)
+            return [new]
+        case Segment():
+            return spread_change(new, count, limits.value)
+        case Write():
+            return spread_write(new, count, limits.value)
+
+
+def _batches(rewrites: Iterable[list[Rewrite]]) -> Iterator[tuple[Rewrite, ...]]:
+    """Changes of bounded size; the parts of one value are never in two."""
     batch: list[Rewrite] = []
     weight = 0
-    for rewrite in filter(None, rewrites):
-        batch.append(rewrite)
-        weight += _weight(rewrite.new)
+    for together in rewrites:
+        batch += together
+        weight += sum(_weight(rewrite.new) for rewrite in together)
         if weight >= _BATCH:
             yield tuple(batch)
             batch, weight = [], 0

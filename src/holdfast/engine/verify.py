@@ -7,8 +7,10 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.history import unpack_settled
 from holdfast.engine.logs import Reader
 from holdfast.engine.pieces import Cutter, Piece, Problem, problem
-from holdfast.engine.records import INLINE, Key, Ref, Row, Segment
+from holdfast.engine.records import INLINE, Key, Ref, Row, Segment, Write
+from holdfast.engine.segments import group_segments, join_segments
 from holdfast.engine.walk import Need, Sheet, sheets
+from holdfast.engine.writes import group_writes, join_writes
 
 
 @dataclass(slots=True)
@@ -32,7 +34,8 @@ async def verify_thread(engine: Engine, thread: str, *, progress: Callable[[int]
         cutter = Cutter.for_rows(engine.serde, sheet.rows)
         for row in sheet.rows:
             problems += _of_row(cutter, row)
-        problems += _of_pieces(cutter, (piece for write in sheet.writes for piece in cutter.write(write).pieces))
+        for parts in group_writes(sheet.writes):
+            problems += _of_write(cutter, parts)
         problems += _of_logs(cutter, sheet, tears)
         if progress:
             progress(len(sheet.rows))
@@ -48,6 +51,15 @@ def _of_pieces(cutter: Cutter, pieces: Iterable[Piece]) -> Iterator[Problem]:
             cutter.open(piece)
         except Exception as error:  # noqa: BLE001 - whatever damaged bytes or a serializer lead to
             yield problem(piece.key, piece.what, error)
+
+
+def _of_write(cutter: Cutter, parts: Sequence[Write]) -> Iterator[Problem]:
+    try:
+        pieces = cutter.write(join_writes(parts)).pieces
+    except Exception as error:  # noqa: BLE001 - as above
+        yield problem(parts[0].key, f"pending write to {parts[0].channel}", error)
+        return
+    yield from _of_pieces(cutter, pieces)
 
 
 def _of_row(cutter: Cutter, row: Row) -> Iterator[Problem]:
@@ -82,11 +94,12 @@ def _of_logs(cutter: Cutter, sheet: Sheet, tears: dict[str, Tear]) -> Iterator[P
 
 def _of_settled(cutter: Cutter, segments: Sequence[Segment], need: Need) -> Iterator[Problem]:
     try:
-        if not segments:
-            msg = f"segment 0 of log {need.ref.log} is missing"
+        if len(segments) <= need.ref.seq:
+            msg = f"segment {len(segments)} of log {need.ref.log} is missing"
             raise LookupError(msg)
-        unpack_settled(cutter.serde, segments[0].data, need.key, need.channel, need.seed)
-        pieces = cutter.segment(segments[0], need).pieces
+        change = join_segments(segments)
+        unpack_settled(cutter.serde, [change.data], need.key, need.channel, need.seed)
+        pieces = cutter.segment(change, need, len(segments)).pieces
     except Exception as error:  # noqa: BLE001 - as above
         yield problem(need.key, f"settled writes to {need.channel}", error)
         return
@@ -94,7 +107,7 @@ def _of_settled(cutter: Cutter, segments: Sequence[Segment], need: Need) -> Iter
 
 
 def _tear(cutter: Cutter, segments: Sequence[Segment], need: Need, last: int) -> Tear | None:
-    """The first segment of a log that can't be read, or applied to what is before it."""
+    """The first change of a log that can't be read, or applied to what is before it."""
     log = need.ref.log
     reader = Reader(cutter.serde, {log: [segment.data for segment in segments]})
 
@@ -107,11 +120,13 @@ def _tear(cutter: Cutter, segments: Sequence[Segment], need: Need, last: int) ->
 
     if not (error := failure(last)):
         return None
-    readable, torn = -1, last
+    ends = [change[-1].seq for change in group_segments(segments)]
+    ends += range(len(segments), last + 1)  # missing
+    readable, torn = -1, len(ends) - 1
     while torn - readable > 1:
         middle = (readable + torn) // 2
-        if found := failure(middle):
+        if found := failure(ends[middle]):
             torn, error = middle, found
         else:
             readable = middle
-    return Tear(torn, error)
+    return Tear(ends[torn], error)

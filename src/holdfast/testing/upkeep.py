@@ -226,7 +226,7 @@ class UpkeepRules(Suite):
         await half.delete_for_runs(["r2"])
         await backend.apply(swap(*before.segments))
         kept = await backend.find(Query("t"))
-        logs = {segment.log: 100 for segment in before.segments}
+        logs = {segment.log: 10_000 for segment in before.segments}
         after = (await backend.fetch("t", "", logs, (), ())).segments
         assert sorted(kept.segments) == sorted(segment for segment in after if segment.data)
         assert len(kept.segments) < len(after)

@@ -26,9 +26,11 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from holdfast.backends import Store
-from holdfast.backends.sql.family import Program, SqlBackend
+from holdfast.backends.sql import sqlite_statements
+from holdfast.backends.sql.programs import Program, ProgramBackend
+from holdfast.backends.sql.schema import Format, Migration, pending
 from holdfast.backends.sql.sqlite_programs import read_rows, run_program, together
-from holdfast.errors import BadURL, Closed, SchemaTooNew, StoreError
+from holdfast.errors import BadURL, Closed, StoreError
 from holdfast.fork import watch
 from holdfast.run import run
 from holdfast.url import URL
@@ -110,7 +112,7 @@ class BlockingWire:
     def _is_single(self) -> bool:
         return self._given is not None or self._path == ":memory:"
 
-    async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
+    async def setup(self, migrations: Sequence[Migration], /) -> None:
         """Read the schema's number; migrate only if it is behind."""
         with self._turn:
             try:
@@ -263,21 +265,17 @@ class BlockingWire:
                     raise
                 time.sleep(_POLL)
 
-    def _migrate(self, connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
-        version = self._patiently(lambda: _version(connection))
-        if version == len(migrations):
+    def _migrate(self, connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
+        if not pending(self._patiently(lambda: read_format(connection)), migrations, self._path):
             return
-        if version > len(migrations):
-            msg = f"{self._path} has storage format {version}; this holdfast knows {len(migrations)}: upgrade holdfast"
-            raise SchemaTooNew(msg)
         self._begin()
         try:
-            for number, script in enumerate(migrations[_version(connection) :], _version(connection) + 1):
-                for statement in script:
+            for found, migration in pending(read_format(connection), migrations, self._path):
+                for statement in migration.statements:
                     connection.execute(statement)
-                connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER NOT NULL)")
+                connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER, oldest INTEGER)")
                 connection.execute("DELETE FROM holdfast_schema")
-                connection.execute("INSERT INTO holdfast_schema (version) VALUES (?)", (number,))
+                connection.execute("INSERT INTO holdfast_schema (version, oldest) VALUES (?, ?)", found)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -321,7 +319,7 @@ class AsyncioWire:
         if child:
             self._start()
 
-    async def setup(self, migrations: Sequence[Sequence[str]], /) -> None:
+    async def setup(self, migrations: Sequence[Migration], /) -> None:
         """As the blocking wire does, in a thread."""
         await self._hop(self._writer, lambda: run(self._blocking.setup(migrations)))
 
@@ -392,11 +390,12 @@ def _resolve(jobs: Sequence[Job]) -> None:
                 job.future.set_result(None)
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def read_format(connection: sqlite3.Connection) -> Format:
+    """What a file says of its tables."""
     table = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
     if read_rows(connection, table, ()) == [(0,)]:
-        return 0
-    return int(read_rows(connection, "SELECT max(version) FROM holdfast_schema", ())[0][0])
+        return Format()
+    return Format(*read_rows(connection, "SELECT version, oldest FROM holdfast_schema", ())[0])
 
 
 def open_sqlite(url: URL) -> Store:
@@ -439,4 +438,7 @@ def _store(wire: BlockingWire, namespace: str) -> Store:
     if sqlite3.sqlite_version_info < _OLDEST:
         msg = f"holdfast needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}"
         raise StoreError(msg)
-    return Store(SqlBackend(wire, namespace=namespace), SqlBackend(AsyncioWire(wire), namespace=namespace))
+    halves: tuple[BlockingWire, AsyncioWire] = (wire, AsyncioWire(wire))
+    return Store(
+        *(ProgramBackend(half, sqlite_statements, sqlite_statements.MIGRATIONS, namespace=namespace) for half in halves)
+    )

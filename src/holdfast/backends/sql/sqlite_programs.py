@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from holdfast.backends.sql.family import Check, Program, Put, What
-from holdfast.backends.sql.statements import Rows
+from holdfast.backends.sql.programs import Check, Program, Put, Rows, What
 from holdfast.errors import Conflict
 
 _LOT = 64
@@ -36,7 +35,8 @@ def together(programs: Sequence[Program]) -> Sequence[Program]:
         for into, put, otherwise in program.puts:
             rows[into, otherwise] += put
     puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
-    return [Program([check for program in programs for check in program.checks], puts)]
+    threads = [thread for program in programs for thread in program.threads]
+    return [Program(threads, [check for program in programs for check in program.checks], puts)]
 
 
 def run_program(connection: sqlite3.Connection, program: Program) -> None:

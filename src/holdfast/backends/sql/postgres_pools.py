@@ -1,0 +1,269 @@
+"""Who lends connections to a wire: pools of our own, or a client that was handed in.
+
+Our own pools are small. They open a connection when one is needed and none is idle, hand out the one
+that was used last, and close one that isn't fit to be used again: broken, inside a transaction, or
+left by the server. They have no tasks or threads in the background, so a pool belongs to an event
+loop without keeping it alive, and what a loop left behind can be closed by anybody.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from holdfast.errors import Closed, StoreError
+from holdfast.fork import watch
+
+Blocking = psycopg.Connection[Any]
+Asyncio = psycopg.AsyncConnection[Any]
+C_co = TypeVar("C_co", Blocking, Asyncio, covariant=True)
+C = TypeVar("C", Blocking, Asyncio)
+
+
+@dataclass(slots=True)
+class Access:
+    """Where a server is and how to get in; its text is what messages may say of it."""
+
+    name: str
+    conninfo: dict[str, Any] = field(default_factory=dict, repr=False)
+    retry: float = 0
+    pool: int = 10
+    prepare: str = "auto"
+    was_reached: bool = False
+    has_written: bool = False
+    opened: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    """How to close what was opened, for whichever half is closed."""
+
+    @property
+    def password(self) -> str:
+        """What no message may say."""
+        return str(self.conninfo.get("password") or "")
+
+    def __str__(self) -> str:
+        return self.name
+
+    def close(self) -> None:
+        """Close what was opened with it: idle connections now, others when they are given back."""
+        for close in self.opened:
+            close()
+
+    def connect(self) -> Blocking:
+        """A new connection for blocking callers."""
+        connection = psycopg.connect(**self.conninfo, autocommit=True)
+        connection.prepare_threshold = self._threshold()
+        if self.prepare == "auto":
+            row = connection.execute("SELECT pg_backend_pid()").fetchone()
+            self._mind_poolers(connection, row)
+        self.was_reached = True
+        return connection
+
+    async def connect_asyncio(self) -> Asyncio:
+        """A new connection for the running loop."""
+        connection = await psycopg.AsyncConnection.connect(**self.conninfo, autocommit=True)
+        connection.prepare_threshold = self._threshold()
+        if self.prepare == "auto":
+            cursor = await connection.execute("SELECT pg_backend_pid()")
+            self._mind_poolers(connection, await cursor.fetchone())
+        self.was_reached = True
+        return connection
+
+    def _threshold(self) -> int | None:
+        return None if self.prepare == "never" else 0
+
+    def _mind_poolers(self, connection: Blocking | Asyncio, answer: Any) -> None:
+        """Without prepared statements, if what answers isn't the process that was connected to.
+
+        Then something like PgBouncer stands in between, and the next statement may go to another one.
+        """
+        if answer[0] != connection.info.backend_pid:
+            connection.prepare_threshold = None
+
+
+class Lender(Protocol[C_co]):
+    """Lends connections."""
+
+    def lent(self) -> AbstractAsyncContextManager[C_co]:
+        """A connection for a while."""
+        ...
+
+
+# Connections that a forked process has from its parent. To close one would end it for the parent too.
+_of_parents: list[object] = []
+
+
+class Idle(Generic[C]):
+    """Connections that wait for their next use."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._waiting: list[C] = []
+        self._is_closed = False
+
+    def take(self) -> C | None:
+        """The one that was used last and is still fit."""
+        if self._is_closed:
+            msg = f"the saver on {self._access} was closed"
+            raise Closed(msg)
+        while self._waiting:
+            connection = self._waiting.pop()
+            if _is_alive(connection):
+                return connection
+            connection.pgconn.finish()
+        return None
+
+    def take_back(self, connection: C) -> None:
+        """Keep it, or close it if it isn't fit."""
+        if self._is_closed or connection.closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            connection.pgconn.finish()
+        else:
+            self._waiting.append(connection)
+
+    def leave_to_parent(self) -> None:
+        """Forget them all, without a word to the server."""
+        _of_parents.extend(self._waiting)
+        self._waiting = []
+
+    def close(self) -> None:
+        """Close them, and those that are taken back later."""
+        self._is_closed = True
+        while self._waiting:
+            connection = self._waiting.pop()
+            connection.pgconn.finish()
+
+
+def _is_alive(connection: Blocking | Asyncio) -> bool:
+    """Whether the server hasn't closed it. It says so first, then the socket ends: one look for each."""
+    try:
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return False
+    return not connection.closed
+
+
+class BlockingPool:
+    """A pool for any thread."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._idle: Idle[Blocking] = Idle(access)
+        self._room = threading.BoundedSemaphore(access.pool)
+        access.opened.append(self._idle.close)
+        watch(self)
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Blocking]:
+        """A connection; waits while all are lent."""
+        with self._room:
+            connection = self._idle.take() or self._access.connect()
+            try:
+                yield connection
+            finally:
+                self._idle.take_back(connection)
+
+    def rest(self) -> None:
+        """Nothing to do: a child begins with connections of its own."""
+
+    def resume(self, *, child: bool) -> None:
+        """Leave the parent's connections alone."""
+        if child:
+            self._idle.leave_to_parent()
+            self._room = threading.BoundedSemaphore(self._access.pool)
+
+
+class AsyncioPool:
+    """A pool for one event loop."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self.idle: Idle[Asyncio] = Idle(access)
+        self._room = asyncio.Semaphore(access.pool)
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Asyncio]:
+        """A connection; waits while all are lent."""
+        async with self._room:
+            connection = self.idle.take() or await self._access.connect_asyncio()
+            try:
+                yield connection
+            finally:
+                self.idle.take_back(connection)
+
+
+class GivenConnection:
+    """A connection that belongs to somebody else: one user at a time, and never closed."""
+
+    def __init__(self, connection: Blocking) -> None:
+        self._connection = connection
+        self._turn = threading.Lock()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Blocking]:
+        """The connection, when nobody else uses it."""
+        with self._turn:
+            _refuse_transaction(self._connection)
+            yield self._connection
+
+
+class GivenAsyncConnection:
+    """A connection of asyncio's that belongs to somebody else."""
+
+    def __init__(self, connection: Asyncio) -> None:
+        self._connection = connection
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Asyncio]:
+        """The connection, when nobody else uses it."""
+        async with self._turn:
+            _refuse_transaction(self._connection)
+            yield self._connection
+
+
+class OnlyAsyncio:
+    """What blocking callers get where a client of asyncio's was handed in."""
+
+    def lent(self) -> NoReturn:
+        """Refuse."""
+        msg = (
+            "a client of asyncio's was handed in, which blocking callers can't use: call the async methods (ainvoke, "
+            "aget_tuple), or hand in a URL, which serves both"
+        )
+        raise StoreError(msg)
+
+
+class GivenPool:
+    """A `psycopg_pool.ConnectionPool`, or anything else that lends connections by `connection()`."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Blocking]:
+        """A connection of the pool's."""
+        with self._pool.connection() as connection:
+            yield connection
+
+
+class GivenAsyncPool:
+    """A `psycopg_pool.AsyncConnectionPool`, or the like."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Asyncio]:
+        """A connection of the pool's."""
+        async with self._pool.connection() as connection:
+            yield connection
+
+
+def _refuse_transaction(connection: Blocking | Asyncio) -> None:
+    if connection.pgconn.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
+        msg = "the connection that was handed in is inside a transaction: commit or roll back first"
+        raise StoreError(msg)

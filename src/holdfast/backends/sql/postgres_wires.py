@@ -1,0 +1,303 @@
+"""Postgres over psycopg: one wire for blocking callers and one for asyncio, with one body.
+
+A server goes away now and then: it is restarted, fails over, closes what is idle, or a socket in between
+dies. A connection on which anything but a plain SQL error happened is closed, never used again. What was
+under way is then tried again on a new one, for as long as the wire's patience lasts: reads as they
+are; of writes whose answer was lost, first whether they were made. A server that was never reached
+is an error at once: that is more likely a mistake in the URL.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.rows import tuple_row
+
+from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer
+from holdfast.backends.sql.postgres_errors import explained, is_passing, is_refused
+from holdfast.backends.sql.postgres_pools import Access, Asyncio, Blocking, C, Lender
+from holdfast.backends.sql.postgres_statements import Query, Statements, escape
+from holdfast.backends.sql.retry import Patience
+from holdfast.backends.sql.schema import Format, Migration, can_wait, pending
+from holdfast.engine.records import Change
+from holdfast.errors import Conflict, StoreError
+from holdfast.run import run
+
+_AGAIN = 100
+_MIGRATION_LOCK = "10s"
+
+Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
+
+
+class Lost(Exception):
+    """The connection broke while something was under way; what became of it is not known."""
+
+
+class Wire(ABC, Generic[C]):
+    """What both wires do, over whatever lends them connections."""
+
+    def __init__(self, access: Access, statements: Statements, writer: Writer) -> None:
+        self._access = access
+        self._statements = statements
+        self._writer = writer
+
+    # What the two of them do differently.
+
+    @abstractmethod
+    def _lent(self) -> AbstractAsyncContextManager[C]:
+        """A connection for a while."""
+
+    @abstractmethod
+    async def _send(self, connection: C, query: Query) -> None:
+        """Run a statement, of which nothing is returned."""
+
+    @abstractmethod
+    async def _ask(self, connection: C, query: Query) -> Rows:
+        """Run a statement and wait for what it returns."""
+
+    @abstractmethod
+    def _pipeline(self, connection: C) -> AbstractAsyncContextManager[Any]:
+        """Send statements without waiting for the answers."""
+
+    @abstractmethod
+    def _transaction(self, connection: C) -> AbstractAsyncContextManager[Any]:
+        """Statements that are made together."""
+
+    @abstractmethod
+    async def _sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    # The one body.
+
+    async def setup(self, migrations: Sequence[Migration], /) -> None:
+        """Read the format; migrate only if it is behind."""
+        await self._patiently(lambda connection: self._migrate(connection, migrations))
+
+    async def read(self, sql: str, params: Sequence[Any], /) -> Rows:
+        """Run one statement, again if need be."""
+        query = Query(numbered(sql), [escape(param) for param in params])
+        return await self._patiently(lambda connection: self._alone(connection, query))
+
+    async def write(self, change: Change, /) -> None:
+        """Make one change."""
+        await self._make(change)
+
+    async def close(self) -> None:
+        """Close what was opened, for both halves."""
+        self._access.close()
+
+    async def drop(self, threads: Sequence[str], /) -> None:
+        """Delete threads: nobody is writing to them when they go, and nothing of them stays."""
+
+        async def go(connection: C) -> None:
+            # In a pipeline, statements are made together by themselves, unless transactions are begun by hand.
+            async with self._pipeline(connection):
+                await self._send(connection, self._writer.lock(threads))
+                await self._send(connection, self._writer.drop(threads))
+                await self._end(connection)
+
+        await self._patiently(go)
+
+    async def _make(self, change: Change, *, is_lost: bool = False, is_late: bool = False) -> None:
+        """Make a change on its own; if an answer was lost, first look whether it was made."""
+        rest = self._writer.rest(change)
+        sharing = is_only_writes(change)
+        is_locked = bool(rest) or is_late
+
+        async def look(connection: C) -> bool:
+            return (await self._alone(connection, self._writer.proof(change)))[0][0] == len(change.rows)
+
+        async def at_once(connection: C) -> str:
+            return _answer(await self._alone(connection, self._writer.batch([change], sharing=sharing)))
+
+        async def locked(connection: C) -> str:
+            async with self._transaction(connection):
+                await self._send(connection, self._writer.lock([change.thread]))
+                why = _answer(await self._ask(connection, self._writer.batch([change])))
+                if why == MADE:
+                    async with self._pipeline(connection):
+                        for query in rest:
+                            await self._send(connection, query)
+            return why
+
+        patience = Patience(self._access.retry)
+        for _ in range(_AGAIN):
+            try:
+                if is_lost and change.rows and await self._on_one(look):
+                    return
+                is_lost = False
+                why = await self._on_one(locked if is_locked else at_once)
+            except (Lost, psycopg.Error) as error:
+                is_lost = isinstance(error, Lost)
+                await self._wait(error, patience)
+                continue
+            self._access.has_written = True
+            if why == MADE:
+                return
+            if why not in (STALE, LATE):
+                raise Conflict(why)  # type: ignore[arg-type] # these are all that the statement says
+            is_locked = True
+        msg = f"{self._access}: thread {change.thread!r} is changed by others all the time"
+        raise StoreError(msg)
+
+    async def _patiently(self, action: Callable[[C], Awaitable[T]]) -> T:
+        """Something that can be done again as it is."""
+        patience = Patience(self._access.retry)
+        while True:
+            try:
+                return await self._on_one(action)
+            except (Lost, psycopg.Error) as error:
+                await self._wait(error, patience)
+
+    async def _on_one(self, action: Callable[[C], Awaitable[T]]) -> T:
+        """Do something on one connection. `Lost`: that broke; another error: it wasn't done."""
+        async with self._lent() as connection:
+            try:
+                return await action(connection)
+            except psycopg.Error as error:
+                if connection.closed or isinstance(error, pg.AdminShutdown | pg.CrashShutdown):
+                    raise Lost from error
+                if isinstance(error, pg.ReadOnlySqlTransaction):
+                    await self._leave(connection)
+                raise
+
+    async def _wait(self, error: Lost | psycopg.Error, patience: Patience) -> None:
+        """Wait for the next try, or raise what there is no use in trying again for."""
+        if isinstance(error, Lost):
+            cause, again = cast("psycopg.Error", error.__cause__), True
+        else:
+            # What is read-only now and was written to before has failed over to another server.
+            failed_over = isinstance(error, pg.ReadOnlySqlTransaction) and self._access.has_written
+            cause, again = error, is_passing(error) or failed_over
+        if is_refused(cause) and not self._access.was_reached:
+            again = False
+        pause = patience.pause() if again else None
+        if pause is None:
+            raise explained(cause, str(self._access), self._access.password) from cause
+        await self._sleep(pause)
+
+    async def _alone(self, connection: C, query: Query) -> Rows:
+        """A statement that is a transaction of its own."""
+        rows = await self._ask(connection, query)
+        await self._end(connection)
+        return rows
+
+    async def _end(self, connection: C) -> None:
+        if not connection.autocommit:
+            await self._send(connection, Query("COMMIT", ()))
+
+    async def _leave(self, connection: C) -> None:
+        """Close a connection that is no longer where it should be, unless it isn't ours."""
+        if self._access.conninfo:
+            connection.pgconn.finish()
+
+    async def _migrate(self, connection: C, migrations: Sequence[Migration]) -> None:
+        where = str(self._access)
+        found = await self._format(connection)
+        if not pending(found, migrations, where):
+            return
+        texts = self._statements
+        try:
+            async with self._transaction(connection):
+                await self._send(connection, Query(f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK}'", ()))
+                await self._send(connection, texts.setup_lock())
+                if texts.schema and (await self._ask(connection, texts.schema_exists())) == [(False,)]:
+                    await self._send(connection, texts.create_schema())
+                await self._send(connection, texts.create_format())
+                rows = await self._ask(connection, texts.read_format())
+                for reached, migration in pending(Format(*rows[0]) if rows else Format(), migrations, where):
+                    for statement in texts.migration(reached, migration):
+                        await self._send(connection, statement)
+        except pg.InsufficientPrivilege:
+            if not can_wait(found, migrations):
+                raise
+
+    async def _format(self, connection: C) -> Format:
+        try:
+            rows = await self._alone(connection, self._statements.read_format())
+        except (pg.UndefinedTable, pg.InvalidSchemaName):
+            if not connection.autocommit:
+                await self._send(connection, Query("ROLLBACK", ()))
+            return Format()
+        return Format(*rows[0]) if rows else Format()
+
+
+class BlockingWire(Wire[Blocking]):
+    """For blocking callers, from any thread."""
+
+    def __init__(self, access: Access, statements: Statements, writer: Writer, lender: Lender[Blocking]) -> None:
+        super().__init__(access, statements, writer)
+        self._lender = lender
+
+    def _lent(self) -> AbstractAsyncContextManager[Blocking]:
+        return self._lender.lent()
+
+    async def _send(self, connection: Blocking, query: Query) -> None:
+        psycopg.RawCursor(connection, row_factory=tuple_row).execute(query.sql, query.params, binary=True)
+
+    async def _ask(self, connection: Blocking, query: Query) -> Rows:
+        cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+        return cursor.execute(query.sql, query.params, binary=True).fetchall()
+
+    @asynccontextmanager
+    async def _pipeline(self, connection: Blocking) -> AsyncIterator[None]:
+        with connection.pipeline():
+            yield
+
+    @asynccontextmanager
+    async def _transaction(self, connection: Blocking) -> AsyncIterator[None]:
+        with connection.transaction():
+            yield
+
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - this wire is for callers that block
+
+
+class ThreadedWire:
+    """A blocking wire for asyncio: each operation in a thread, for clients that were handed in."""
+
+    def __init__(self, blocking: BlockingWire) -> None:
+        self._blocking = blocking
+
+    async def setup(self, migrations: Sequence[Migration], /) -> None:
+        """As the blocking wire does."""
+        await asyncio.to_thread(lambda: run(self._blocking.setup(migrations)))
+
+    async def read(self, sql: str, params: Sequence[Any], /) -> Rows:
+        """As the blocking wire does."""
+        return await asyncio.to_thread(lambda: run(self._blocking.read(sql, params)))
+
+    async def write(self, change: Change, /) -> None:
+        """As the blocking wire does."""
+        await asyncio.to_thread(lambda: run(self._blocking.write(change)))
+
+    async def drop(self, threads: Sequence[str], /) -> None:
+        """As the blocking wire does."""
+        await asyncio.to_thread(lambda: run(self._blocking.drop(threads)))
+
+    async def close(self) -> None:
+        """As the blocking wire does."""
+        await self._blocking.close()
+
+
+def is_only_writes(change: Change) -> bool:
+    """Whether a change is pending writes and nothing else; then it shares its lock with others like it."""
+    return bool(change.writes) and not change.alters_rows() and not change.segments
+
+
+def _answer(rows: Rows) -> str:
+    return cast("str", rows[0][0])
+
+
+@cache
+def numbered(sql: str) -> str:
+    """A statement with its placeholders numbered, as the server wants them."""
+    first, *others = sql.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(others, 1))

@@ -1,0 +1,101 @@
+"""Values that are longer than a store takes in one record: cut into parts, and joined again.
+
+A change to a log is then several segments in a row, and what names it names the last of them; a pending write is
+several writes that differ in `part`. Either way the parts are stored in one change, so all of them are there or
+none. Each begins with a head: a mark, how many parts there are, and a stamp, a random number that is the same in
+all parts of one value and in no others. What is in one piece has no head and is stored as it is.
+
+The stamp makes every part of two values differ, whatever else is in it. So a rewrite, which compares and swaps record
+by record, takes all parts of a value or none, and parts of two values are never joined.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+from holdfast.engine.records import Limits, Row
+from holdfast.engine.seal import name_of
+from holdfast.engine.unique import unique
+from holdfast.errors import StoreError
+
+MARK = b"\xc1\xff"
+"""What parts begin with, and nothing else. No shape or change has the first byte, and no list in MessagePack; a sealed
+value begins with the length of its tag, which is UTF-8 and has no byte like the second."""
+
+_HEAD = Struct(">2sI8s")
+_STAMP_BITS = 64
+
+
+def count_for(size: int, limit: int | None) -> int:
+    """How many parts this many bytes are cut into. One: they stay as they are.
+
+    A quarter of the room is left free: when a value is written anew in its place, its parts can't become more.
+    """
+    if limit is None or size <= (room := limit - limit // 4):
+        return 1
+    return -(-size // (room - _HEAD.size))
+
+
+def cut(data: bytes, count: int, limit: int | None) -> list[bytes]:
+    """A value in so many parts of about the same size, each with a head; in one, as it is.
+
+    Raises `StoreError` where these would be longer than the store takes.
+    """
+    overhead = 0 if count == 1 else _HEAD.size
+    size = -(-len(data) // count)
+    if limit is not None and size + overhead > limit:
+        parts = "one record" if count == 1 else f"{count} records"
+        msg = f"it would take {len(data):,} bytes in {parts}, which hold {limit - overhead:,} bytes each in this store"
+        raise StoreError(msg)
+    if count == 1:
+        return [data]
+    head = _HEAD.pack(MARK, count, unique(_STAMP_BITS).to_bytes(_STAMP_BITS // 8))
+    return [head + data[number * size : (number + 1) * size] for number in range(count)]
+
+
+def count_in(data: bytes) -> int:
+    """Of how many parts a record says it is one; 1 if it is no part. `join` finds out whether they are there."""
+    if not data.startswith(MARK) or len(data) < _HEAD.size:
+        return 1
+    return max(1, int(_HEAD.unpack_from(data)[1]))
+
+
+def join(parts: Sequence[bytes]) -> bytes:
+    """The value that `cut` cut into these parts; raises ValueError if they are not all of it, or not of one value."""
+    first = parts[0]
+    if len(parts) == 1 and not first.startswith(MARK):
+        return first
+    head = first[: _HEAD.size]
+    if len(parts) != count_in(first) or len(parts) == 1:
+        count = count_in(first)
+        msg = f"{len(parts)} of its {count} parts are there" if count > 1 else "the head of a part is damaged"
+        raise ValueError(msg)
+    if not all(part.startswith(head) for part in parts):
+        msg = "some of its parts belong to another value"
+        raise ValueError(msg)
+    return b"".join([memoryview(part)[_HEAD.size :] for part in parts])
+
+
+def spans(segments: Sequence[bytes]) -> Iterator[range]:
+    """For each change of a log the numbers of its segments, which may go on beyond those that are there."""
+    at = 0
+    while at < len(segments):
+        span = range(at, at + count_in(segments[at]))
+        yield span
+        at = span.stop
+
+
+def check_row(row: Row, limits: Limits) -> None:
+    """Refuse a row that the store won't take: rows are small, and are not cut."""
+    most = limits.row if limits.row is not None else limits.value
+    if most is None or (len(row.meta) <= most and len(row.body) <= most):
+        return
+    for data, what, advice in (
+        (row.meta, "metadata", "keep large things in the graph's state, and their names in the metadata of its runs"),
+        (row.body, "skeleton", "it holds small values as they are, and versions for each node: have fewer channels"),
+    ):
+        if len(data) > most:
+            msg = (
+                f"the {what} of {name_of(row.key)} takes {len(data):,} bytes, and this store holds {most:,} bytes "
+                f"of it in a row: {advice}"
+            )
+            raise StoreError(msg)

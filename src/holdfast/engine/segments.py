@@ -1,0 +1,103 @@
+"""The bytes of a segment: what the engine wrote at the front, then sealed values; and long ones in parts.
+
+A segment begins with a byte. It is the shape of a value that stands behind it, whole; or it says that
+this is a splice (where and how many elements are cut out, then where and how many go, then the list that
+comes in their place) or an update (the length of the first of two dicts, whose keys go, then the one
+whose items are set). Values, lists and dicts are sealed by the serializer; keys that go are in a dict
+too, so that they take the same way as those that come. A change that is too long for the store is cut into parts, each
+a segment: see `parts`.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast.engine.parts import count_for, cut, join, spans
+from holdfast.engine.records import Key, Ref, Segment
+from holdfast.engine.seal import binds, in_segment, moved
+
+SPLICE = 16
+UPDATE = 17
+GOING, COMING = b"-", b"+"
+"""What the two parts of an update are sealed for."""
+SPLICE_HEAD = Struct(">BIIII")
+UPDATE_HEAD = Struct(">BI")
+
+Split = tuple[bytes, list[tuple[bytes, bytes]]]
+"""A change's head, and its sealed values, each with what it is sealed for."""
+
+
+def split(data: bytes) -> Split:
+    """What the engine itself wrote at the front of a change, then its sealed values, each with what it is sealed for.
+
+    A value that there is none of is empty.
+    """
+    if data[0] == SPLICE:
+        head = data[: SPLICE_HEAD.size]
+        return head, [(head, data[SPLICE_HEAD.size :])]
+    if data[0] == UPDATE:
+        _, length = UPDATE_HEAD.unpack_from(data)
+        start, middle = UPDATE_HEAD.size, UPDATE_HEAD.size + length
+        if middle > len(data):
+            msg = "a segment ends before the keys that it takes do"
+            raise ValueError(msg)
+        return data[:start], [(GOING, data[start:middle]), (COMING, data[middle:])]
+    head = data[:1]
+    return head, [(head, data[1:])]
+
+
+def unsplit(head: bytes, values: Sequence[bytes]) -> bytes:
+    """A change with what `split` took apart, or with other sealed values in the place of its own."""
+    front = UPDATE_HEAD.pack(UPDATE, len(values[0])) if head[0] == UPDATE else head
+    return b"".join((front, *values))
+
+
+def sealed_for_parts(name: bytes, count: int) -> bytes:
+    """What a value of a change is sealed for if the change is in so many parts.
+
+    Their number is bound, and that of the first: so none can be made to stand for those before or behind it, too.
+    """
+    return name if count == 1 else name + count.to_bytes(4)
+
+
+def changes_of(segments: Sequence[bytes]) -> tuple[list[bytes], list[range]]:
+    """The changes of a log, each in one piece, and which segments each of them is in."""
+    where = list(spans(segments))
+    return [join(segments[span.start : span.stop]) for span in where], where
+
+
+def group_segments(segments: Sequence[Segment]) -> list[Sequence[Segment]]:
+    """The segments of each change of a log; fewer than there should be only where some are missing."""
+    return [segments[span.start : span.stop] for span in spans([segment.data for segment in segments])]
+
+
+def join_segments(segments: Sequence[Segment]) -> Segment:
+    """A change in one piece, under the number of its first segment; raises ValueError if these are not all of it."""
+    return segments[0]._replace(data=join([segment.data for segment in segments]))
+
+
+def cut_change(
+    serde: SerializerProtocol, key: Key, channel: str, change: Segment, limit: int | None
+) -> tuple[Segment, ...]:
+    """A change as it is stored: the segment that was made for it, or as many as it takes from its number on."""
+    log, seq, data = change
+    count = count_for(len(data), limit)
+    if count == 1:
+        return (change,)
+    if binds(serde):
+        place = key, channel, Ref(log, seq)
+
+        def bound(name: bytes, sealed: bytes) -> bytes:
+            target = in_segment(*place, sealed_for_parts(name, count))
+            return moved(serde, sealed, in_segment(*place, name), target) if sealed else sealed
+
+        head, values = split(data)
+        change = change._replace(data=unsplit(head, [bound(name, sealed) for name, sealed in values]))
+    return spread_change(change, count, limit)
+
+
+def spread_change(change: Segment, count: int, limit: int | None) -> tuple[Segment, ...]:
+    """A change cut into so many segments."""
+    log, seq, data = change
+    return tuple(Segment(log, number, part) for number, part in enumerate(cut(data, count, limit), seq))
