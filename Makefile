@@ -4,16 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench fuzz format clean
+.PHONY: help demo test services services-down lint bench fuzz format clean
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.test ## a LangGraph agent on SQLite, killed halfway and resumed
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.test ## all tests
+# Empty, as in `make test SERVICES=`, it leaves the servers as they are.
+SERVICES ?= up --fast
+test: $(VENV)/.test ## all tests, on real servers
+	$(if $(SERVICES),$(BIN)/python -m services $(SERVICES))
 	$(BIN)/python -m pytest $(ARGS)
+
+services: ## install and start the servers that the tests need
+	$(PYTHON) -m services $(SERVICES)
+
+services-down: ## end them
+	$(PYTHON) -m services down
 
 lint: $(VENV)/.lint ## ruff, mypy and pyright
 	$(BIN)/ruff check .
@@ -33,7 +42,8 @@ format: $(VENV)/.lint ## let ruff fix and format
 	$(BIN)/ruff format .
 
 clean: ## remove what make made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	-$(PYTHON) -m services down
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .services
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -37,7 +37,7 @@ class MariaDB(Kind):
         data.joinpath("first.sql").write_text(_FIRST)
 
     def command(self, at: Instance) -> Sequence[str]:
-        place = [f"--datadir={at.data}", f"--port={at.port}"]
+        place = [f"--datadir={at.data}", f"--tmpdir={at.data}", f"--port={at.port}"]
         return [program("mariadbd") or "mariadbd", "--no-defaults", *place, *_LISTENS, *(_FAST if at.fast else ())]
 
     def environment(self, at: Instance) -> Mapping[str, str]:
@@ -73,7 +73,7 @@ class MySQL(Kind):
         data.joinpath("first.sql").write_text(_FIRST)
 
     def command(self, at: Instance) -> Sequence[str]:
-        place = [f"--datadir={at.data}", f"--port={at.port}", "--secure-file-priv=", "--mysqlx=OFF"]
+        place = [f"--datadir={at.data}", f"--tmpdir={at.data}", f"--port={at.port}", "--secure-file-priv=", "--mysqlx=OFF"]
         return [*_mysqld(), "--no-defaults", *place, *_LISTENS, *((*_FAST, "--skip-log-bin") if at.fast else ())]
 
     def environment(self, at: Instance) -> Mapping[str, str]:

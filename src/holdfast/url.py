@@ -59,11 +59,13 @@ class URL:
     path: str = ""
     namespace: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
-    text: str = field(default="", repr=False)
+    text: str = field(default="", repr=False, compare=False)
     """The URL as it was given, for a driver that reads it by itself."""
+    read_only: bool = False
+    """Whether the store is only read: a backend that can should open it in a way that lets nothing be written."""
 
     @classmethod
-    def parse(cls, text: str, *, namespace: str | None = None) -> "URL":
+    def parse(cls, text: str, *, namespace: str | None = None, read_only: bool = False) -> "URL":
         """Take a URL apart; `?namespace=` is a part of every one."""
         scheme, separator, _ = text.partition("://")
         if not separator:
@@ -100,6 +102,7 @@ class URL:
             namespace=namespace if namespace is not None else given or "",
             options=options,
             text=text,
+            read_only=read_only,
         )
 
     def refuse_options(self, *, known: Iterable[str] = ()) -> None:
@@ -118,10 +121,13 @@ def _host(netloc: str) -> str:
     return host.partition(":")[0]
 
 
-def open_store(source: object, *, namespace: str | None = None) -> "Store":
-    """Open a URL, or wrap a client that is already open and stays its owner's to close."""
+def open_store(source: object, *, namespace: str | None = None, read_only: bool = False) -> "Store":
+    """Open a URL, or wrap a client that is already open and stays its owner's to close.
+
+    `read_only` is for URLs: nothing can be written then, where the backend knows how to see to that.
+    """
     if isinstance(source, str):
-        url = URL.parse(source, namespace=namespace)
+        url = URL.parse(source, namespace=namespace, read_only=read_only)
         return _opener(url.scheme)(url)  # type: ignore[no-any-return]
     packages = [base.__module__.partition(".")[0] for base in type(source).__mro__]
     known = next((CLIENTS[package] for package in packages if package in CLIENTS), None)

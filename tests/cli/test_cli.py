@@ -23,10 +23,8 @@ from unittest.mock import patch
 import pytest
 
 from holdfast import cli
+from holdfast.backends.sql import sqlite_statements
 from holdfast.backends.sql.schema import Migration
-from holdfast.backends.sql.sqlite_statements import MIGRATIONS
-from holdfast.cli import stores
-from holdfast.errors import StoreError
 
 URL = "sqlite:///agent.db"
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -411,12 +409,16 @@ def test_a_file_of_somebody_else_is_left_alone(shop: Shop, command: str) -> None
 def test_a_store_of_an_older_format_is_not_migrated_by_looking_at_it(
     filled: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "MIGRATIONS", (*MIGRATIONS, Migration(("SELECT 1",))))
+    newer = (*sqlite_statements.MIGRATIONS, Migration(("SELECT 1",)))
+    monkeypatch.setattr(sqlite_statements, "MIGRATIONS", newer)
     before = filled.contents()
-    source = f"sqlite:///{filled.folder}/agent.db"
-    with pytest.raises(StoreError, match="has storage format"), stores.reading(source, None):
-        pass
+    for command in (["verify", URL], ["threads", URL], ["migrate", URL, "--dry-run"]):
+        found = filled.run(*command)
+        assert (found.returncode, found.stdout) == (2, "")
+        assert " has storage format 1, this holdfast writes 2: start the application once" in found.stderr
     assert filled.contents() == before
+    assert filled.run("migrate", URL).returncode == 0
+    assert filled.run("verify", URL).returncode == 0
 
 
 @pytest.mark.parametrize(

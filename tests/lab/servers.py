@@ -158,8 +158,9 @@ def postgres(url: str) -> psycopg.Connection:
     Tables are looked for in the URL's schema; not behind PgBouncer, which refuses to be told so.
     """
     schema = dict(parse_qsl(urlsplit(url).query)).get("schema")
-    where = {"options": f"-c search_path={schema}"} if schema else {}
-    return psycopg.connect(_without_ours(url), autocommit=True, prepare_threshold=None, **where)
+    plain = _without_ours(url)
+    where = _with_option(plain, options=f"-csearch_path={schema}") if schema else plain
+    return psycopg.connect(where, autocommit=True, prepare_threshold=None)
 
 
 def _do_without(name: str) -> NoReturn:

@@ -8,7 +8,7 @@ pass.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.engine.records import Change, Found, Limits, Query, ThreadInfo
 
@@ -70,6 +70,22 @@ class Backend(Protocol):
 
     async def threads(self, *, after: str | None = None, limit: int = 100) -> list[ThreadInfo]:
         """The threads that have a row, by name, behind `after`."""
+        ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """What a backend may have besides: a way to look at its store that changes nothing.
+
+    The command line asks for it before it reads, or writes to, a store that must be there already. A backend that is
+    read without it should find an empty store where there is none.
+    """
+
+    async def check(self, *, outdated: bool = False) -> None:
+        """Raise `StoreError` unless the store is set up, and `SchemaTooNew` if a newer holdfast did it.
+
+        One that `setup` would have to bring up to date before it can be used is an error too, unless `outdated`.
+        """
         ...
 
 

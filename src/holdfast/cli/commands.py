@@ -69,7 +69,7 @@ def threads(url: str) -> int:
     """List the threads; no value is looked at, so any serializer will do."""
     table = Table("thread", "checkpoints", "latest", box=None, pad_edge=False)
     table.columns[1].justify = "right"
-    with reading(url, None) as engine:
+    with reading(url, CheckpointSerializer()) as engine:
         for info in upkeep.chosen(engine, ()):
             table.add_row(Text(printable(info.thread)), str(info.checkpoints), Text(printable(info.latest)))
     Screen().out.print(table)

@@ -28,9 +28,10 @@ _STAMP_BITS = 64
 def count_for(size: int, limit: int | None) -> int:
     """How many parts this many bytes are cut into. One: they stay as they are.
 
-    A quarter of the room is left free: when a value is written anew in its place, its parts can't become more.
+    No more than half of what the store takes: a value that is written anew in its place may be longer than it was,
+    and has to do with as many records.
     """
-    if limit is None or size <= (room := limit - limit // 4):
+    if limit is None or size <= (room := limit // 2):
         return 1
     return -(-size // (room - _HEAD.size))
 
@@ -38,13 +39,15 @@ def count_for(size: int, limit: int | None) -> int:
 def cut(data: bytes, count: int, limit: int | None) -> list[bytes]:
     """A value in so many parts of about the same size, each with a head; in one, as it is.
 
-    Raises `StoreError` where these would be longer than the store takes.
+    Raises `StoreError` where these would be longer than the store takes: only when a value is written anew.
     """
-    overhead = 0 if count == 1 else _HEAD.size
     size = -(-len(data) // count)
-    if limit is not None and size + overhead > limit:
-        parts = "one record" if count == 1 else f"{count} records"
-        msg = f"it would take {len(data):,} bytes in {parts}, which hold {limit - overhead:,} bytes each in this store"
+    most = None if limit is None else limit if count == 1 else limit - _HEAD.size
+    if most is not None and size > most:
+        msg = (
+            f"in its place there is room for {count * most:,} bytes, and it would take {len(data):,}; it stays as it "
+            "is, and can be read as before"
+        )
         raise StoreError(msg)
     if count == 1:
         return [data]

@@ -30,7 +30,6 @@ from holdfast.engine.parts import count_for
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved
 from holdfast.engine.segments import cut_change, spread_change
-from holdfast.engine.writes import cut_write, whole_writes
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -107,16 +106,15 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     found, segments = await _all_of(engine, source)
     if not found.rows:
         return
-    # Logs of its own, so that the two threads can go on from here without meeting.
-    names = {segment.log: new_log() for segment in segments}
-    limit = engine.backend.limits.value
-    mover = Mover(engine.serde, target, names, limit)
+    # To logs of its own, so that the two threads can go on from here without meeting.
+    mover = Mover(engine.serde, target, engine.backend.limits.value)
+    moved_segments = tuple(mover.segments(found.rows, segments))
     await engine.backend.apply(
         Change(
             target,
             rows=tuple(mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row))) for row in found.rows),
-            segments=tuple(mover.segments(found.rows, segments)),
-            writes=tuple(part for write in whole_writes(found.writes) for part in cut_write(mover.write(write), limit)),
+            segments=moved_segments,
+            writes=tuple(mover.writes(found.writes)),
         )
     )
     engine.known.forget(target)

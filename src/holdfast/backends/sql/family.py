@@ -75,6 +75,10 @@ class Wire(Protocol):
         """Bring the tables up to the last of the migrations, unless they are there."""
         ...
 
+    async def check(self, migrations: Sequence[Migration], /, *, outdated: bool) -> None:
+        """Raise unless the tables are there, in a format of these migrations; nothing is changed."""
+        ...
+
     async def read(self, sql: str, params: Sequence[Any], /) -> Sequence[Sequence[Any]]:
         """Run one statement and return its rows."""
         ...
@@ -98,6 +102,10 @@ class SqlBackend:
     async def setup(self) -> None:
         """Create the tables, or migrate them."""
         await self.wire.setup(self._migrations)
+
+    async def check(self, *, outdated: bool = False) -> None:
+        """Raise unless the tables are there and this code can use them; nothing is changed."""
+        await self.wire.check(self._migrations, outdated=outdated)
 
     async def close(self) -> None:
         """Close the wire."""

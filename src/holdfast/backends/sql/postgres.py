@@ -75,6 +75,7 @@ def open_postgres(url: URL) -> Store:
         retry=_number(url, "retry", 30.0, largest=86_400),
         pool=int(_number(url, "pool", 10, smallest=1, largest=10_000)),
         prepare=url.options.get("prepare", "auto"),
+        read_only=url.read_only,
     )
     if access.prepare not in _PREPARE:
         msg = f"prepare must be one of {', '.join(_PREPARE)}, not {access.prepare!r}"
@@ -120,7 +121,7 @@ def _conninfo(url: URL) -> dict[str, Any]:
     text = url.text.partition("?")[0]
     rest = {name: value for name, value in url.options.items() if name not in _OURS}
     try:
-        found = {**_PATIENT, **conninfo_to_dict(text), **rest, "client_encoding": "UTF8"}
+        found: dict[str, Any] = {**_PATIENT, **conninfo_to_dict(text), **rest, "client_encoding": "UTF8"}
         conninfo_to_dict("", **found)
     except psycopg.ProgrammingError as error:
         msg = f"{_name(url)}: {' '.join(str(error).split())}"

@@ -6,15 +6,16 @@ point into, which cost next to nothing to build; so one statement takes the chan
 and says of each why it was refused, if it was.
 
 A statement sees the tables as they were when it began, also after it waited for a lock. So each one
-locks the rows of its threads, and compares the revision that it then finds with the one that it
-saw: if they differ, somebody else was quicker and what it checked may no longer be so. It then changes
-nothing and says "stale"; the second try takes the lock in a statement of its own, first. Late writes, which
-have to move the revision, are sent back as "late" by a statement that shares its locks.
+locks the rows of its threads, without waiting, and compares the revision that it then finds with the one
+that it saw. If they differ, or a thread is locked by somebody else, what it checked may no longer be so: it
+changes nothing there and says "stale", and the second try waits for the lock in a statement of its own,
+first. So changes of threads that nobody else is at never wait for those of others. Late writes, which have to
+move the revision, are sent back as "late" by a statement that shares its locks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -22,6 +23,11 @@ from holdfast.backends.sql.family import json_of, row_out
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
 from holdfast.engine.records import Change, Key, Rewrite, Row, Segment, Write
 from holdfast.engine.unique import unique
+
+Lock = Literal["NO KEY UPDATE", "NO KEY UPDATE SKIP LOCKED", "SHARE SKIP LOCKED"]
+LOCKED: Lock = "NO KEY UPDATE"
+EXCLUSIVE: Lock = "NO KEY UPDATE SKIP LOCKED"
+SHARED: Lock = "SHARE SKIP LOCKED"
 
 MADE, STALE, LATE = "", "stale", "late"
 """What became of a change, besides what a `Conflict` can be about."""
@@ -66,13 +72,13 @@ class Writer:
         self._statements = statements
         self._app = escape(app)
 
-    def batch(self, changes: Sequence[Change], *, sharing: bool = False) -> Query:
+    def batch(self, changes: Sequence[Change], *, lock: Lock) -> Query:
         """The statement that makes changes of different threads; it returns why each was not made, in their order."""
         documents, blob = Documents([], [], [], [], [], []), Blob()
         for number, change in enumerate(changes):
             _describe(number, change, documents, blob)
         given = [document for document in documents[1:] if document]
-        text = _text(tuple(map(bool, documents[1:])), sharing)
+        text = _text(tuple(map(bool, documents[1:])), lock)
         params = [self._app, *map(_dumps, (documents.changes, *given)), blob.bytes()]
         return Query(self._statements.place(text), params if _has_blob(documents) else params[:-1])
 
@@ -272,8 +278,9 @@ AND w.value = substring($4::bytea, d.a, d.b)
 
 
 @cache
-def _text(given: tuple[bool, ...], sharing: bool) -> str:  # noqa: FBT001 - a cached function's key
+def _text(given: tuple[bool, ...], lock: Lock) -> str:
     """The text of a batch in which these documents are given."""
+    sharing = lock == SHARED
     number = 2
     places = []
     for is_given in given:
@@ -300,7 +307,7 @@ def _text(given: tuple[bool, ...], sharing: bool) -> str:  # noqa: FBT001 - a ca
     effects += [_PUT_WRITES.format(name="over", writes=over, blob=blob, otherwise=_REPLACE)] if over else []
     effects += [] if sharing else [_MOVE]
     return _BATCH.format(
-        strength="SHARE" if sharing else "NO KEY UPDATE",
+        lock=lock,
         found="".join(f"{part},\n" for part in found),
         late="p.i IN (SELECT i FROM late)" if lates else "FALSE",
         reasons="\n".join(reasons),
@@ -323,15 +330,14 @@ born AS (
     RETURNING t, thread
 ),
 held AS MATERIALIZED (
-    SELECT t, revision FROM @threads WHERE t = ANY(ARRAY(SELECT t FROM seen)) ORDER BY t FOR {strength}
+    SELECT t, revision FROM @threads WHERE t = ANY(ARRAY(SELECT t FROM seen)) ORDER BY t FOR {lock}
 ),
 placed AS MATERIALIZED (
     SELECT seen.i, seen.h, seen.r, seen.v, seen.n, seen.p, seen.m, coalesce(held.t, born.t) AS t,
         coalesce(seen.revision, 0) AS revision, born.t IS NOT NULL AS is_new,
         CASE
             WHEN seen.t IS NULL THEN seen.r IS NOT NULL AND born.t IS NULL
-            WHEN held.t IS NULL THEN seen.r IS NOT NULL
-            ELSE held.revision <> seen.revision
+            ELSE held.revision IS DISTINCT FROM seen.revision
         END AS is_stale
     FROM seen LEFT JOIN held ON held.t = seen.t LEFT JOIN born ON born.thread = seen.h
 ),

@@ -40,35 +40,37 @@ def explained(error: psycopg.Error, where: str, password: str) -> StoreError:
 
 
 def _hint(error: psycopg.Error, text: str) -> str:
-    match error:
-        case pg.InsufficientPrivilege():
-            return (
-                ": this role lacks a right. To let it create its own tables: GRANT CREATE ON SCHEMA; to create them "
-                "for it, run what `holdfast schema sql postgresql` prints and "
-                "GRANT SELECT, INSERT, UPDATE, DELETE on them"
-            )
-        case pg.ReadOnlySqlTransaction():
-            return (
-                ": this server is a read-only replica, or is set to default_transaction_read_only. Name the primary, "
-                "or all of them with ?target_session_attrs=read-write"
-            )
-        case pg.UndefinedTable() | pg.InvalidSchemaName():
-            return ": holdfast's tables are not there, or not on the search path: call Saver.setup(), or name ?schema="
-        case pg.ProgramLimitExceeded():
-            return (
-                ": names this long don't fit into an index of Postgres. A namespace, a checkpoint id and a task id "
-                "may have about 2,600 bytes together"
-            )
-        case pg.DiskFull():
-            return ": the server's disk is full; nothing of this operation was stored"
-        case pg.UntranslatableCharacter() | pg.CharacterNotInRepertoire():
-            return ": the database's encoding can't hold every name; holdfast needs one with ENCODING 'UTF8'"
-        case pg.QueryCanceled():
-            return ": the server's statement_timeout ended it, or an administrator did; nothing of it was stored"
+    for kind, hint in _HINTS.items():
+        if isinstance(error, kind):
+            return f": {hint}"
     if not is_refused(error):
         return ""
-    if "password authentication failed" in text or "no password supplied" in text:
-        return ": check the user and the password of the URL (special characters have to be written as %XX)"
-    if "does not exist" in text and "database" in text:
-        return ": create the database first (CREATE DATABASE), or correct the name in the URL"
-    return ": is the server running, and may this machine reach it?"
+    return next((f": {hint}" for words, hint in _REFUSALS.items() if words in text), f": {_UNREACHED}")
+
+
+_HINTS: dict[type[psycopg.Error], str] = {
+    pg.InsufficientPrivilege: (
+        "this role lacks a right. Let it create its own tables (GRANT CREATE ON SCHEMA), or create them for it with "
+        "what `holdfast schema sql postgresql` prints, and GRANT SELECT, INSERT, UPDATE, DELETE on them"
+    ),
+    pg.ReadOnlySqlTransaction: (
+        "this server is a read-only replica, or is set to default_transaction_read_only. Name the primary, or all of "
+        "them with ?target_session_attrs=read-write"
+    ),
+    pg.UndefinedTable: "the tables are not there, or not on the search path: call Saver.setup(), or name ?schema=",
+    pg.InvalidSchemaName: "there is no such schema yet: call Saver.setup(), or correct ?schema=",
+    pg.ProgramLimitExceeded: (
+        "names this long don't fit into an index of Postgres. A namespace, a checkpoint id and a task id may have "
+        "about 2,600 bytes together"
+    ),
+    pg.DiskFull: "the server's disk is full; nothing of this operation was stored",
+    pg.UntranslatableCharacter: "the database's encoding can't hold every name; it should have ENCODING 'UTF8'",
+    pg.CharacterNotInRepertoire: "the database's encoding can't hold every name; it should have ENCODING 'UTF8'",
+    pg.QueryCanceled: "the server's statement_timeout or an administrator ended it; nothing of it was stored",
+}
+_REFUSALS = {
+    "password authentication failed": "check user and password of the URL (write special characters as %XX)",
+    "no password supplied": "the URL needs a password, or PGPASSWORD or a .pgpass file has to give it",
+    '" does not exist': "create the database or the role first, or correct the name in the URL",
+}
+_UNREACHED = "is the server running, and may this machine reach it?"

@@ -34,6 +34,7 @@ class Access:
     retry: float = 0
     pool: int = 10
     prepare: str = "auto"
+    read_only: bool = False
     was_reached: bool = False
     has_written: bool = False
     opened: list[Callable[[], None]] = field(default_factory=list, repr=False)
@@ -57,8 +58,11 @@ class Access:
         connection = psycopg.connect(**self.conninfo, autocommit=True)
         connection.prepare_threshold = self._threshold()
         if self.prepare == "auto":
-            row = connection.execute("SELECT pg_backend_pid()").fetchone()
+            row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
             self._mind_poolers(connection, row)
+        if self.read_only:  # by transactions: a setting would stay behind in the connection of a pooler
+            connection.autocommit = False
+            connection.read_only = True
         self.was_reached = True
         return connection
 
@@ -67,8 +71,11 @@ class Access:
         connection = await psycopg.AsyncConnection.connect(**self.conninfo, autocommit=True)
         connection.prepare_threshold = self._threshold()
         if self.prepare == "auto":
-            cursor = await connection.execute("SELECT pg_backend_pid()")
+            cursor = await connection.execute("SELECT pg_backend_pid()", prepare=False)
             self._mind_poolers(connection, await cursor.fetchone())
+        if self.read_only:
+            await connection.set_autocommit(False)
+            await connection.set_read_only(True)
         self.was_reached = True
         return connection
 

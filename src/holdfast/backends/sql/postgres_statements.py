@@ -110,7 +110,7 @@ class Statements:
         """)
         self.FULL = self.place(f"""
         WITH hit AS MATERIALIZED (
-            SELECT r.t, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.settled, r.meta, r.body
+            SELECT threads.thread, threads.revision, r.*
             FROM @rows r JOIN @threads threads ON threads.t = r.t
             WHERE {{conditions}}
             ORDER BY {{order}}

@@ -19,12 +19,12 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import tuple_row
 
-from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer
+from holdfast.backends.sql.postgres_changes import EXCLUSIVE, LATE, LOCKED, MADE, SHARED, STALE, Lock, Writer
 from holdfast.backends.sql.postgres_errors import explained, is_passing, is_refused
-from holdfast.backends.sql.postgres_pools import Access, Asyncio, Blocking, C, Lender
+from holdfast.backends.sql.postgres_pools import Access, Blocking, C, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
 from holdfast.backends.sql.retry import Patience
-from holdfast.backends.sql.schema import Format, Migration, can_wait, pending
+from holdfast.backends.sql.schema import Format, Migration, can_wait, check, pending
 from holdfast.engine.records import Change
 from holdfast.errors import Conflict, StoreError
 from holdfast.run import run
@@ -80,6 +80,12 @@ class Wire(ABC, Generic[C]):
         """Read the format; migrate only if it is behind."""
         await self._patiently(lambda connection: self._migrate(connection, migrations))
 
+    async def check(self, migrations: Sequence[Migration], /, *, outdated: bool) -> None:
+        """Read the format, and no more."""
+        found = await self._patiently(self._format)
+        schema = self._statements.schema
+        check(found, migrations, f"{self._access}{f'?schema={schema}' if schema else ''}", outdated=outdated)
+
     async def read(self, sql: str, params: Sequence[Any], /) -> Rows:
         """Run one statement, again if need be."""
         query = Query(numbered(sql), [escape(param) for param in params])
@@ -105,39 +111,25 @@ class Wire(ABC, Generic[C]):
 
         await self._patiently(go)
 
-    async def _make(self, change: Change, *, is_lost: bool = False, is_late: bool = False) -> None:
+    async def _make(self, change: Change, *, is_lost: bool = False, is_locked: bool = False) -> None:
         """Make a change on its own; if an answer was lost, first look whether it was made."""
-        rest = self._writer.rest(change)
-        sharing = is_only_writes(change)
-        is_locked = bool(rest) or is_late
 
-        async def look(connection: C) -> bool:
-            return (await self._alone(connection, self._writer.proof(change)))[0][0] == len(change.rows)
-
-        async def at_once(connection: C) -> str:
-            return _answer(await self._alone(connection, self._writer.batch([change], sharing=sharing)))
-
-        async def locked(connection: C) -> str:
-            async with self._transaction(connection):
-                await self._send(connection, self._writer.lock([change.thread]))
-                why = _answer(await self._ask(connection, self._writer.batch([change])))
-                if why == MADE:
-                    async with self._pipeline(connection):
-                        for query in rest:
-                            await self._send(connection, query)
+        async def attempt(connection: C) -> str:
+            nonlocal is_lost
+            if is_lost and change.rows and await self._was_made(connection, change):
+                return MADE
+            is_lost = True  # until there is an answer
+            try:
+                why = await (self._make_locked if is_locked else self._make_at_once)(connection, change)
+            except psycopg.Error as error:
+                is_lost = _has_lost(connection, error)
+                raise
+            is_lost = False
             return why
 
-        patience = Patience(self._access.retry)
+        is_locked = is_locked or needs_time(change)
         for _ in range(_AGAIN):
-            try:
-                if is_lost and change.rows and await self._on_one(look):
-                    return
-                is_lost = False
-                why = await self._on_one(locked if is_locked else at_once)
-            except (Lost, psycopg.Error) as error:
-                is_lost = isinstance(error, Lost)
-                await self._wait(error, patience)
-                continue
+            why = await self._patiently(attempt)
             self._access.has_written = True
             if why == MADE:
                 return
@@ -146,6 +138,22 @@ class Wire(ABC, Generic[C]):
             is_locked = True
         msg = f"{self._access}: thread {change.thread!r} is changed by others all the time"
         raise StoreError(msg)
+
+    async def _make_at_once(self, connection: C, change: Change) -> str:
+        return _answer(await self._alone(connection, self._writer.batch([change], lock=lock_for([change]))))
+
+    async def _make_locked(self, connection: C, change: Change) -> str:
+        async with self._transaction(connection):
+            await self._send(connection, self._writer.lock([change.thread]))
+            why = _answer(await self._ask(connection, self._writer.batch([change], lock=LOCKED)))
+            if why == MADE:
+                async with self._pipeline(connection):
+                    for query in self._writer.rest(change):
+                        await self._send(connection, query)
+        return why
+
+    async def _was_made(self, connection: C, change: Change) -> bool:
+        return bool(await self._alone(connection, self._writer.proof(change)) == [(len(change.rows),)])
 
     async def _patiently(self, action: Callable[[C], Awaitable[T]]) -> T:
         """Something that can be done again as it is."""
@@ -162,7 +170,7 @@ class Wire(ABC, Generic[C]):
             try:
                 return await action(connection)
             except psycopg.Error as error:
-                if connection.closed or isinstance(error, pg.AdminShutdown | pg.CrashShutdown):
+                if _has_lost(connection, error):
                     raise Lost from error
                 if isinstance(error, pg.ReadOnlySqlTransaction):
                     await self._leave(connection)
@@ -270,6 +278,10 @@ class ThreadedWire:
         """As the blocking wire does."""
         await asyncio.to_thread(lambda: run(self._blocking.setup(migrations)))
 
+    async def check(self, migrations: Sequence[Migration], /, *, outdated: bool) -> None:
+        """As the blocking wire does."""
+        await asyncio.to_thread(lambda: run(self._blocking.check(migrations, outdated=outdated)))
+
     async def read(self, sql: str, params: Sequence[Any], /) -> Rows:
         """As the blocking wire does."""
         return await asyncio.to_thread(lambda: run(self._blocking.read(sql, params)))
@@ -287,9 +299,24 @@ class ThreadedWire:
         await self._blocking.close()
 
 
+def _has_lost(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> bool:
+    """Whether it isn't known what became of the last statement. A server that shuts down may have made it."""
+    return connection.closed or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
+
+
+def needs_time(change: Change) -> bool:
+    """Whether a change does more than a single statement can, on a thread that is locked for it."""
+    return bool(change.settle or change.drop_rows or change.rewrites) or change.trim is not None
+
+
 def is_only_writes(change: Change) -> bool:
     """Whether a change is pending writes and nothing else; then it shares its lock with others like it."""
     return bool(change.writes) and not change.alters_rows() and not change.segments
+
+
+def lock_for(changes: Sequence[Change]) -> Lock:
+    """The lock that some changes take on their threads."""
+    return SHARED if all(map(is_only_writes, changes)) else EXCLUSIVE
 
 
 def _answer(rows: Rows) -> str:

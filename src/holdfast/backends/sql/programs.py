@@ -21,10 +21,11 @@ class Rows(NamedTuple):
     head: str
     row: str
     tail: str = ""
+    between: str = ", "
 
     def sql(self, count: int) -> str:
         """The statement for this many rows."""
-        return self.head + ", ".join([self.row] * count) + self.tail
+        return self.head + self.between.join([self.row] * count) + self.tail
 
 
 class Check(NamedTuple):

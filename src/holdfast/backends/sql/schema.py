@@ -9,7 +9,7 @@ go on (so that the last release runs on the new tables while a deploy is under w
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.errors import SchemaTooNew
+from holdfast.errors import SchemaTooNew, StoreError
 
 
 class Migration(NamedTuple):
@@ -44,3 +44,17 @@ def pending(found: Format, migrations: Sequence[Migration], where: str) -> Seque
 def can_wait(found: Format, migrations: Sequence[Migration]) -> bool:
     """Whether this code works on a store as it is, though migrations are pending."""
     return found.version > 0 and not any(migration.needed for migration in migrations[found.version :])
+
+
+def check(found: Format, migrations: Sequence[Migration], where: str, *, outdated: bool) -> None:
+    """Raise unless a store is set up, in a format that this code can use, or if `outdated`, can bring up to date."""
+    if found.version == 0:
+        msg = f"there is nothing of holdfast's in {where}"
+        raise StoreError(msg)
+    if pending(found, migrations, where) and not outdated and not can_wait(found, migrations):
+        msg = (
+            f"{where} has storage format {found.version}, this holdfast writes {len(migrations)}: "
+            "start the application once, or call Saver.setup(), to bring its tables up to date; "
+            "or have somebody with the right to do so run what `holdfast schema sql` prints"
+        )
+        raise StoreError(msg)

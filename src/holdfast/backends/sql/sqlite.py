@@ -5,38 +5,33 @@ survives a power cut; a busy timeout, so many processes can share a file. Each t
 IMMEDIATE: one that reads first and then writes could be refused at once, whatever the timeout.
 
 Group commit: writes that arrive while another is being committed are committed together, in one
-transaction with one fsync; if that fails, each in its own. Whoever finds the way free leads and runs
-all that wait; the others wake up to find their work done. Threads and asyncio tasks share this queue.
-An asyncio operation costs one hop to a thread, and those that are committed together share it.
+transaction with one fsync; if that fails, each in its own. Threads and asyncio tasks share this queue.
 
 `sqlite:///file.db?synchronous=normal&timeout=60` relaxes durability (a power cut may then take the
 last transactions, never the file) and waits longer for other processes.
 """
 
-import asyncio
 import sqlite3
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakSet
+from urllib.parse import quote
 
 from holdfast.backends import Store
 from holdfast.backends.sql import sqlite_statements
 from holdfast.backends.sql.programs import Program, ProgramBackend
-from holdfast.backends.sql.schema import Format, Migration, pending
-from holdfast.backends.sql.sqlite_programs import read_rows, run_program, together
+from holdfast.backends.sql.queue import MOST_AT_ONCE, AsyncioWire, Job, finish, together
+from holdfast.backends.sql.schema import Format, Migration, check, pending
+from holdfast.backends.sql.sqlite_programs import read_rows, run_program
 from holdfast.errors import BadURL, Closed, StoreError
 from holdfast.fork import watch
-from holdfast.run import run
 from holdfast.url import URL
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
-_MOST_AT_ONCE = 256
 _READERS = 4
 _POLL = 0.001
 _LONGEST = 86_400
@@ -45,28 +40,12 @@ _OLDEST = (3, 35, 0)
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Job:
-    """A program on its way through the queue. Only a commit makes it `stored`."""
-
-    program: Program
-    future: asyncio.Future[None] | None = None
-    done: bool = False
-    stored: bool = False
-    error: Exception | None = None
-
-    def failure(self) -> Exception | None:
-        """Why it was not stored, if it was not."""
-        if self.stored or self.error:
-            return self.error
-        return StoreError("interrupted while it was being stored: look whether it was, or try again")
-
-
 class BlockingWire:
     """Connections of one database: one that writes, and readers as they are needed."""
 
-    def __init__(self, path: str, *, timeout: float, synchronous: str) -> None:
+    def __init__(self, path: str, *, timeout: float, synchronous: str, read_only: bool = False) -> None:
         self._path = path
+        self._is_read_only = read_only
         self._timeout = timeout
         self._synchronous = synchronous
         self._given: sqlite3.Connection | None = None
@@ -112,6 +91,10 @@ class BlockingWire:
     def _is_single(self) -> bool:
         return self._given is not None or self._path == ":memory:"
 
+    @property
+    def _where(self) -> str:
+        return "the connection that was handed in" if self._given else f"sqlite:///{self._path}"
+
     async def setup(self, migrations: Sequence[Migration], /) -> None:
         """Read the schema's number; migrate only if it is behind."""
         with self._turn:
@@ -119,6 +102,14 @@ class BlockingWire:
                 self._migrate(self._writing(), migrations)
             except sqlite3.Error as error:
                 raise self._explain(error) from error
+
+    async def check(self, migrations: Sequence[Migration], /, *, outdated: bool) -> None:
+        """Read the schema's number; a file that isn't there is not made."""
+        try:
+            found = self._look()
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        check(found, migrations, self._where, outdated=outdated)
 
     async def read(self, sql: str, params: Sequence[Any], /) -> list[tuple[Any, ...]]:
         """Read on a connection of our own, or in turn where there is only one."""
@@ -161,11 +152,11 @@ class BlockingWire:
         """Commit all that waits, together."""
         with self._turn:
             while self._queue:
-                jobs = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+                jobs = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
                 try:
                     self._commit(jobs)
                 finally:
-                    _finish(jobs)
+                    finish(jobs)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """All in one transaction; if that fails, each in its own, so that only those fail that must."""
@@ -237,12 +228,21 @@ class BlockingWire:
             msg = f"the saver on sqlite:///{self._path} was closed"
             raise Closed(msg)
 
-    def _open(self, timeout: float) -> sqlite3.Connection:
+    def _open(self, timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
+        """Open the file; or in a way that can't write to it, nor move what is in its log."""
+        read_only = read_only or self._is_read_only
         connection = sqlite3.connect(
-            self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+            f"file:{quote(self._path)}?mode=ro" if read_only else self._path,
+            uri=read_only,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         try:
-            self._prepare(connection)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            if not read_only:
+                self._prepare(connection)
         except BaseException:
             connection.close()
             raise
@@ -252,7 +252,6 @@ class BlockingWire:
         # Two processes that turn WAL on at one moment: SQLite refuses one at once, without the timeout.
         self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute("PRAGMA trusted_schema = OFF")
 
     def _patiently(self, action: Callable[[], T]) -> T:
         """Try until the lock is free. SQLite itself would soon sleep for 100 ms between two looks."""
@@ -282,8 +281,17 @@ class BlockingWire:
                 connection.execute("ROLLBACK")
             raise
 
+    def _look(self) -> Format:
+        if self._is_single:
+            with self._turn:
+                return read_format(self._writing())
+        if not Path(self._path).is_file():
+            msg = f"there is nothing at {self._where}"
+            raise StoreError(msg)
+        with closing(self._open(self._timeout, read_only=True)) as connection:
+            return read_format(connection)
+
     def _explain(self, error: sqlite3.Error) -> StoreError:
-        where = "the connection that was handed in" if self._given else f"sqlite:///{self._path}"
         name = getattr(error, "sqlite_errorname", "")
         hint = ""
         if name.startswith("SQLITE_BUSY"):
@@ -295,99 +303,7 @@ class BlockingWire:
             hint = ": may this user write to the file, and to its folder, where SQLite keeps the log beside it?"
         elif isinstance(error, sqlite3.ProgrammingError) and "same thread" in str(error):
             hint = "\nOpen it with check_same_thread=False: LangGraph calls from several threads."
-        return StoreError(f"{where}: {error}{hint}")
-
-
-class AsyncioWire:
-    """The same connections for any event loop: one hop to a thread, shared by what is committed together."""
-
-    def __init__(self, blocking: BlockingWire) -> None:
-        self._blocking = blocking
-        self._start()
-        watch(self)
-
-    def _start(self) -> None:
-        self._waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-reader")
-
-    def rest(self) -> None:
-        """Nothing to do: the blocking wire brings its threads to rest."""
-
-    def resume(self, *, child: bool) -> None:
-        """A child has none of our threads, and needs its own."""
-        if child:
-            self._start()
-
-    async def setup(self, migrations: Sequence[Migration], /) -> None:
-        """As the blocking wire does, in a thread."""
-        await self._hop(self._writer, lambda: run(self._blocking.setup(migrations)))
-
-    async def read(self, sql: str, params: Sequence[Any], /) -> list[tuple[Any, ...]]:
-        """As the blocking wire does, in a thread."""
-        return await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
-
-    async def write(self, program: Program, /) -> None:
-        """Queue up; a thread commits all that waits by the time it looks."""
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        self._blocking.enqueue(Job(program, done))
-        if loop not in self._waiting:
-            # When every task that is ready now has had its turn, so that they are committed together.
-            self._waiting.add(loop)
-            loop.call_soon(self._lead, loop)
-        await done
-
-    async def close(self) -> None:
-        """Finish what is queued, then close the connections."""
-
-        def stop() -> None:
-            self._writer.shutdown()
-            self._readers.shutdown()
-            self._blocking.flush()
-            run(self._blocking.close())
-
-        await asyncio.get_running_loop().run_in_executor(None, stop)
-
-    def _lead(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting.discard(loop)
-        try:
-            self._submit(self._writer, self._blocking.flush)
-        except Closed:
-            self._blocking.flush()  # nobody else will: each of them fails, and is told so
-
-    async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self._submit(pool, work))
-
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
-        try:
-            return pool.submit(work)
-        except RuntimeError as error:
-            msg = "the saver was closed"
-            raise Closed(msg) from error
-
-
-def _finish(jobs: Sequence[Job]) -> None:
-    """Tell those who wait: threads look at `done` themselves, loops are called, each one once."""
-    waiting: dict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
-    for job in jobs:
-        job.done = True
-        if job.future is not None:
-            waiting[job.future.get_loop()].append(job)
-    for loop, finished in waiting.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, finished)
-        except RuntimeError:  # the loop was closed, and nobody waits any more
-            continue
-
-
-def _resolve(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        if job.future is not None and not job.future.done():
-            if failure := job.failure():
-                job.future.set_exception(failure)
-            else:
-                job.future.set_result(None)
+        return StoreError(f"{self._where}: {error}{hint}")
 
 
 def read_format(connection: sqlite3.Connection) -> Format:
@@ -421,7 +337,10 @@ def open_sqlite(url: URL) -> Store:
     path = url.path.removeprefix("/")
     # Files are opened when they are needed: the working directory may be another one by then.
     wire = BlockingWire(
-        path if path == ":memory:" else str(Path(path).absolute()), timeout=timeout, synchronous=synchronous
+        path if path == ":memory:" else str(Path(path).absolute()),
+        timeout=timeout,
+        synchronous=synchronous,
+        read_only=url.read_only and path != ":memory:",
     )
     return _store(wire, url.namespace)
 
@@ -438,7 +357,10 @@ def _store(wire: BlockingWire, namespace: str) -> Store:
     if sqlite3.sqlite_version_info < _OLDEST:
         msg = f"holdfast needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}"
         raise StoreError(msg)
-    halves: tuple[BlockingWire, AsyncioWire] = (wire, AsyncioWire(wire))
+    halves: tuple[BlockingWire, AsyncioWire] = (
+        wire,
+        AsyncioWire(wire, name="sqlite", writers=1, readers=_READERS),
+    )
     return Store(
         *(ProgramBackend(half, sqlite_statements, sqlite_statements.MIGRATIONS, namespace=namespace) for half in halves)
     )

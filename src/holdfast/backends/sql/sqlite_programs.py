@@ -1,12 +1,11 @@
 """Running the SQL family's programs on a SQLite connection, in as few statements as there can be."""
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from holdfast.backends.sql.programs import Check, Program, Put, Rows, What
+from holdfast.backends.sql.programs import Check, Program
 from holdfast.errors import Conflict
 
 _LOT = 64
@@ -19,24 +18,6 @@ def read_rows(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -
     cursor = connection.cursor()
     cursor.row_factory = None  # a connection that was handed in may have one
     return cursor.execute(sql, params).fetchall()
-
-
-def together(programs: Sequence[Program]) -> Sequence[Program]:
-    """The same work in fewer statements.
-
-    Each one costs a hand-over of Python's lock, which the thread of a busy loop is slow to give. A check
-    that another of these programs would have made true, or a number that two of them take, fails; then
-    each of them is run alone.
-    """
-    if len(programs) == 1 or any(program.rest for program in programs):
-        return programs
-    rows: dict[tuple[Rows, What | None], list[Sequence[Any]]] = defaultdict(list)
-    for program in programs:
-        for into, put, otherwise in program.puts:
-            rows[into, otherwise] += put
-    puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
-    threads = [thread for program in programs for thread in program.threads]
-    return [Program(threads, [check for program in programs for check in program.checks], puts)]
 
 
 def run_program(connection: sqlite3.Connection, program: Program) -> None:

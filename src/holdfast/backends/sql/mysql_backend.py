@@ -1,0 +1,135 @@
+"""Records in MySQL and MariaDB: what differs from the rest of the SQL family in how they lie in tables."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import orjson
+
+from holdfast.backends.sql import mysql_statements as sql
+from holdfast.backends.sql.mysql_pages import page_of
+from holdfast.backends.sql.programs import Check, Program, ProgramBackend, ProgramWire, Put, Statement, WritingDialect
+from holdfast.engine.records import Change, Found, Limits, Query, Rewrite
+from holdfast.errors import StoreError
+
+_LOGS = 7
+"""Where the logs of a row are among its columns, when it is put and when it is read."""
+
+
+class MySqlBackend(ProgramBackend):
+    """Records in tables of names that are bytes. Logs are in JSON as pairs, which both engines read in one walk."""
+
+    # As bytes are sent as hexadecimal digits, a statement with two such values fits into a packet of a megabyte,
+    # which is the least that servers are set to take.
+    limits = Limits(segments=1024, value=192 << 10, row=2 << 20)
+
+    def __init__(self, wire: ProgramWire, *, namespace: str) -> None:
+        # What a dialect has for `find` is not there: that goes in another way here.
+        super().__init__(wire, cast("WritingDialect", sql), sql.MIGRATIONS, namespace=namespace)
+
+    async def find(self, query: Query, /) -> Found:
+        """One statement for all of it, so all of it is of one moment."""
+        page, params = page_of(self._app, query)
+        text = (sql.HEADS if query.heads else sql.FULL).format(page=page)
+        found = self._found(await self.wire.read(text, params))
+        # A join need not keep the order of its page.
+        found.rows.sort(key=lambda row: (row.key.thread, row.key.ns))
+        found.rows.sort(key=lambda row: row.key.id, reverse=True)
+        return found
+
+    async def fetch(
+        self,
+        thread: str,
+        ns: str,
+        logs: Mapping[str, int],
+        ids: Collection[str],
+        channels: Collection[str],
+        /,
+    ) -> Found:
+        """One statement for segments and writes."""
+        t = (self._app, thread)
+        text = sql.SEGMENTS
+        params: list[Any] = [_pairs(logs), *t, *t]
+        if ids and channels:
+            wanted_ids, bound_ids = sql.among("w.id", ids)
+            wanted_channels, bound_channels = sql.among("w.channel", channels)
+            text += "UNION ALL" + sql.WRITES.format(ids=wanted_ids, channels=wanted_channels)
+            params += [thread, *t, ns, *bound_ids, *bound_channels]
+        return self._found(await self.wire.read(text, params))
+
+    async def apply(self, change: Change, /) -> None:
+        """One program, in one transaction."""
+        _check_names(change)
+        await super().apply(change)
+
+    def _program(self, change: Change) -> Program:
+        program = super()._program(change)
+        if not change.rows:
+            return program
+        t = (self._app, change.thread)
+        numbers = [_pairs(row.logs()) for row in change.rows]
+        for position, (into, rows, otherwise) in enumerate(program.puts):
+            if into is sql.PUT_ROWS:
+                rows = [(*row[:_LOGS], logs, *row[_LOGS + 1 :]) for row, logs in zip(rows, numbers, strict=True)]
+                program.puts[position] = Put(into, rows, otherwise)
+        program.puts.append(Put(sql.CLEAR_LABELS, [(*t, *row.key[1:]) for row in change.rows]))
+        return program
+
+    def _checks(self, t: tuple[str, str], change: Change) -> list[Check]:
+        return [
+            check._replace(params=(_pairs(change.leans), *t)) if check.sql is sql.HAS_SEGMENTS else check
+            for check in super()._checks(t, change)
+        ]
+
+    def _drop(self, t: tuple[str, str], change: Change) -> Iterator[Statement]:
+        for statement in super()._drop(t, change):
+            if statement.sql in (sql.TRIM_SEGMENTS, sql.CLOSE_LOGS):
+                yield statement._replace(rows=[(*t, _pairs(change.trim or {}))])
+            else:
+                yield statement
+
+    def _rewrite(self, t: tuple[str, str], rewrites: Sequence[Rewrite]) -> Iterator[Statement]:
+        for statement in super()._rewrite(t, rewrites):
+            if statement.sql is sql.LABEL_REWRITTEN_ROW:
+                yield Statement(sql.UNLABEL_REWRITTEN_ROW, [row[1:] for row in statement.rows])
+            yield statement
+
+    def _found(self, rows: Sequence[Sequence[Any]]) -> Found:
+        return super()._found([_row_in(row) for row in rows])
+
+
+def _row_in(row: Sequence[Any]) -> Sequence[Any]:
+    """A row as the family has it: a segment's log is text, the logs of a checkpoint are a dict."""
+    if row[0] == 1:
+        return (1, str(row[1], "utf-8"), *row[2:])
+    if row[0] == 0:
+        return (*row[:_LOGS], orjson.dumps(dict(orjson.loads(row[_LOGS]))), *row[_LOGS + 1 :])
+    return row
+
+
+def _pairs(logs: Mapping[str, int]) -> bytes:
+    return orjson.dumps(list(logs.items()))
+
+
+def _check_names(change: Change) -> None:
+    """Refuse names that don't fit into their columns: what an engine does with those depends on its settings."""
+    names = [("thread", change.thread, sql.LONGEST_THREAD)]
+    for row in change.rows:
+        names += [
+            ("checkpoint_ns", row.key.ns, sql.LONGEST_ID),
+            ("checkpoint_id", row.key.id, sql.LONGEST_ID),
+            ("parent's checkpoint_id", row.parent or "", sql.LONGEST_ID),
+        ]
+    for write in change.writes:
+        names += [
+            ("checkpoint_ns", write.key.ns, sql.LONGEST_ID),
+            ("checkpoint_id", write.key.id, sql.LONGEST_ID),
+            ("task_id", write.task, sql.LONGEST_NAME),
+            ("task_path", write.path, sql.LONGEST_NAME),
+            ("channel of a pending write", write.channel, sql.LONGEST_NAME),
+        ]
+    names += [("log", segment.log, sql.LONGEST_LOG) for segment in change.segments]
+    for what, name, most in names:
+        # No character takes more than four bytes, so most names need not be counted.
+        if len(name) * 4 > most and (size := len(name.encode())) > most:
+            msg = f"the {what} that begins with {name[:40]!r} has {size:,} bytes; MySQL takes {most:,} of them at most"
+            raise StoreError(msg)

@@ -1,0 +1,101 @@
+"""What goes wrong with MySQL and MariaDB: what passes by itself, and what to tell of the rest."""
+
+from pymysql import err
+
+from holdfast.errors import StoreError
+
+Failure = err.MySQLError | OSError
+"""What the driver raises when something goes wrong between us and the server."""
+FAILURES = (err.MySQLError, OSError)
+
+DUPLICATE = 1062
+OUT_OF_RANGE = 1690
+NO_SUCH_TABLE = 1146
+DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
+"""Errors of a user that lacks a right."""
+_BUSY = frozenset({1205, 3572})
+_READ_ONLY = frozenset({1290, 1792, 1836, 4047})
+# The transaction was rolled back, or can be: deadlock, lock wait, no more room, a record that changed (Galera, MariaDB).
+_AGAIN = frozenset({1020, 1047, 1205, 1213, 1206, 1614, 3572})
+# The server is starting, stopping or full, or its host can't be reached right now.
+_AWAY = frozenset({1040, 1053, 1077, 1079, 1080, 1129, 1203, 1226, 2002, 2003, 3032, 3168})
+# The connection is gone, whatever the reason: nobody knows what became of a commit.
+_LOST = frozenset(
+    {1053, 1077, 1079, 1080, 1152, 1153, 1154, 1155, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2014}
+    | {2027, 2055, 3169, 4031}
+)
+_UNREACHABLE = frozenset({2002, 2003})
+_TOO_LARGE = 1153
+_SERVERS_OWN = range(1000, 2000)
+
+
+def code_of(error: BaseException) -> int:
+    """The number of an error, 0 for one that has none."""
+    return error.args[0] if error.args and type(error.args[0]) is int else 0
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection can't be used any more. Only what the server itself says leaves it as it was."""
+    code = code_of(error)
+    is_said = isinstance(error, err.MySQLError) and (code in _SERVERS_OWN or code > max(_SERVERS_OWN) + 1000)
+    return not is_said or code in _LOST
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether somebody else holds a lock for too long."""
+    return code_of(error) in _BUSY
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether the server takes no writes."""
+    return code_of(error) in _READ_ONLY
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether no connection could be made at all."""
+    return code_of(error) in _UNREACHABLE
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same thing may well succeed a moment later."""
+    return code_of(error) in _AGAIN or code_of(error) in _AWAY
+
+
+def explained(error: BaseException, where: str, password: str = "") -> StoreError:
+    """What failed, on what, and what to do."""
+    code = code_of(error)
+    text = str(error.args[1] if code and len(error.args) > 1 else error) or type(error).__name__
+    if password:
+        text = text.replace(password, "***")
+    number = f" (error {code})" if code else ""
+    return StoreError(f"{where}: {text}{number}{_hint(code, text)}")
+
+
+def _hint(code: int, text: str) -> str:  # noqa: PLR0911 - one for each kind of trouble
+    if code in (1045, 1698):
+        return ": check the user and the password of the URL (special characters have to be written as %XX)"
+    if code == 1049:  # noqa: PLR2004
+        return ": create the database first (CREATE DATABASE), or correct the name in the URL"
+    if code in DENIED:
+        return (
+            ": this user lacks a right. To let it create its own tables: GRANT CREATE, SELECT, INSERT, UPDATE, DELETE on "
+            "the database; to create them for it, run what `holdfast schema sql mysql` prints, and GRANT SELECT, INSERT, "
+            "UPDATE, DELETE on them"
+        )
+    if code == NO_SUCH_TABLE:
+        return ": holdfast's tables are not there: call Saver.setup()"
+    if code in _READ_ONLY:
+        return ": this server takes no writes, it is a replica or set to read_only; name the one that does"
+    if code in _BUSY:
+        return ": another transaction holds a lock; look for one that is left open"
+    if code == _TOO_LARGE:
+        return ": raise the server's max_allowed_packet"
+    if code == 1665:  # noqa: PLR2004
+        return ": with READ COMMITTED, which holdfast uses, the server needs binlog_format = ROW or MIXED"
+    if code == 1114 or "disk full" in text.lower():  # noqa: PLR2004
+        return ": the server has no room left; nothing of this operation was stored"
+    if "cryptography" in text:
+        return ": use TLS (?ssl=required), a unix socket, or pip install 'pymysql[rsa]'"
+    if code in _UNREACHABLE:
+        return ": is the server running, and may this machine reach it?"
+    return ""

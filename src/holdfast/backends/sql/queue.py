@@ -1,0 +1,169 @@
+"""A queue of programs: those that wait at one moment are run together, in one transaction with one commit.
+
+For engines whose driver blocks. An asyncio operation costs one hop to a thread, and programs that are run together share
+it. Whoever is free leads and runs all that wait; the others wake up to find their work done.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
+
+from holdfast.backends.sql.programs import Program, ProgramWire, Put, Rows, What
+from holdfast.backends.sql.schema import Migration
+from holdfast.errors import Closed, StoreError
+from holdfast.fork import watch
+from holdfast.run import run
+
+MOST_AT_ONCE = 256
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Job:
+    """A program on its way through the queue. Only a commit makes it `stored`."""
+
+    program: Program
+    future: asyncio.Future[None] | None = None
+    done: bool = False
+    stored: bool = False
+    error: Exception | None = None
+
+    def failure(self) -> Exception | None:
+        """Why it was not stored, if it was not."""
+        if self.stored or self.error:
+            return self.error
+        return StoreError("interrupted while it was being stored: look whether it was, or try again")
+
+
+class Queue(ProgramWire, Protocol):
+    """A blocking wire that jobs can be left with."""
+
+    def enqueue(self, job: Job) -> None:
+        """Line up for the next commit."""
+        ...
+
+    def flush(self) -> None:
+        """Commit all that waits, together."""
+        ...
+
+
+def together(programs: Sequence[Program]) -> Sequence[Program]:
+    """The same work in fewer statements.
+
+    Each one costs a hand-over of Python's lock, which the thread of a busy loop is slow to give. A check
+    that another of these programs would have made true, or a number that two of them take, fails; then
+    each of them is run alone.
+    """
+    if len(programs) == 1 or any(program.rest for program in programs):
+        return programs
+    rows: dict[tuple[Rows, What | None], list[Sequence[Any]]] = defaultdict(list)
+    for program in programs:
+        for into, put, otherwise in program.puts:
+            rows[into, otherwise] += put
+    puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
+    threads = [thread for program in programs for thread in program.threads]
+    return [Program(threads, [check for program in programs for check in program.checks], puts)]
+
+
+def finish(jobs: Sequence[Job]) -> None:
+    """Tell those who wait: threads look at `done` themselves, loops are called, each one once."""
+    waiting: dict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
+    for job in jobs:
+        job.done = True
+        if job.future is not None:
+            waiting[job.future.get_loop()].append(job)
+    for loop, finished in waiting.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, finished)
+        except RuntimeError:  # the loop was closed, and nobody waits any more
+            continue
+
+
+def _resolve(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.future is not None and not job.future.done():
+            if failure := job.failure():
+                job.future.set_exception(failure)
+            else:
+                job.future.set_result(None)
+
+
+class AsyncioWire:
+    """A blocking wire for any event loop: one hop to a thread, shared by what is committed together."""
+
+    def __init__(self, blocking: Queue, *, name: str, writers: int, readers: int) -> None:
+        self._blocking = blocking
+        self._name = name
+        self._sizes = writers, readers
+        self._start()
+        watch(self)
+
+    def _start(self) -> None:
+        writers, readers = self._sizes
+        self._waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        self._writers = ThreadPoolExecutor(writers, thread_name_prefix=f"holdfast-{self._name}-writer")
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"holdfast-{self._name}-reader")
+
+    def rest(self) -> None:
+        """Nothing to do: the blocking wire brings its threads to rest."""
+
+    def resume(self, *, child: bool) -> None:
+        """A child has none of our threads, and needs its own."""
+        if child:
+            self._start()
+
+    async def setup(self, migrations: Sequence[Migration], /) -> None:
+        """As the blocking wire does, in a thread."""
+        await self._hop(self._writers, lambda: run(self._blocking.setup(migrations)))
+
+    async def check(self, migrations: Sequence[Migration], /, *, outdated: bool) -> None:
+        """As the blocking wire does, in a thread."""
+        await self._hop(self._readers, lambda: run(self._blocking.check(migrations, outdated=outdated)))
+
+    async def read(self, sql: str, params: Sequence[Any], /) -> Sequence[Sequence[Any]]:
+        """As the blocking wire does, in a thread."""
+        return await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
+
+    async def write(self, program: Program, /) -> None:
+        """Queue up; a thread commits all that waits by the time it looks."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._blocking.enqueue(Job(program, done))
+        if loop not in self._waiting:
+            # When every task that is ready now has had its turn, so that they are committed together.
+            self._waiting.add(loop)
+            loop.call_soon(self._lead, loop)
+        await done
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the connections."""
+
+        def stop() -> None:
+            self._writers.shutdown()
+            self._readers.shutdown()
+            self._blocking.flush()
+            run(self._blocking.close())
+
+        await asyncio.get_running_loop().run_in_executor(None, stop)
+
+    def _lead(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting.discard(loop)
+        try:
+            self._submit(self._writers, self._blocking.flush)
+        except Closed:
+            self._blocking.flush()  # nobody else will: each of them fails, and is told so
+
+    async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._submit(pool, work))
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
+        try:
+            return pool.submit(work)
+        except RuntimeError as error:
+            msg = "the saver was closed"
+            raise Closed(msg) from error
