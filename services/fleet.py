@@ -4,7 +4,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
@@ -90,27 +90,20 @@ def private(name: str, *, fast: bool = False, needs: Mapping[str, Instance] | No
 
     What it needs is given, or is private too. If we are killed, the next run ends it.
     """
-    kind = KINDS[name]
     sweep()
-    given = dict(needs or {})
-    missing_need = next((need for need in kind.needs if need not in given), None)
-    if missing_need is not None:
-        with (
-            private(missing_need, fast=fast) as need,
-            private(name, fast=fast, needs={**given, missing_need: need}) as it,
-        ):
-            yield it
-        return
-    folder = places.claim(places.claim(places.home() / "private") / f"{name}-{token_hex(4)}")
+    folder = places.claim(places.home() / "private" / f"{name}-{token_hex(4)}")
     owner = processes.itself()
     folder.joinpath("owner").write_text(f"{owner.pid} {owner.started}")
-    instance = Instance(kind, folder, needs=given)
-    try:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        given = dict(needs or {})
+        for need in KINDS[name].needs:
+            if need not in given:
+                given[need] = stack.enter_context(private(need, fast=fast))
+        instance = Instance(KINDS[name], folder, needs=given)
+        stack.callback(instance.kill)
         instance.start(fresh=True, fast=fast, port=places.free_port())
         yield instance
-    finally:
-        instance.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def install(names: Iterable[str], say: Say) -> dict[str, Exception]:
@@ -126,8 +119,9 @@ def sweep() -> None:
             pid, _, started = folder.joinpath("owner").read_text().partition(" ")
         except FileNotFoundError:
             continue  # it is being made or removed at this moment
-        if started and not Process(int(pid), started).alive():
-            Instance(KINDS[folder.name.rpartition("-")[0]], folder).kill()
+        kind = KINDS.get(folder.name.rpartition("-")[0])
+        if kind and started and not Process(int(pid), started).alive():
+            Instance(kind, folder).kill()
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -169,8 +163,8 @@ def _install(names: Sequence[str], say: Say) -> dict[str, Unavailable]:
                 problems[name] = why
             elif why is not None:
                 raise why
-    if lacking:
-        say("install", f"done in {time.monotonic() - began:.1f} s")
+    if done := [kind.name for kind in lacking if kind.name not in problems]:
+        say("install", f"{', '.join(done)} done in {time.monotonic() - began:.1f} s")
     return problems
 
 

@@ -9,13 +9,6 @@ from services.packages import Unavailable, program, unpack, version
 from services.server import Instance, Kind, connect
 
 _FIRST = "CREATE DATABASE IF NOT EXISTS holdfast;\n"
-_LISTENS = (
-    "--bind-address=127.0.0.1",
-    "--socket=socket",
-    "--pid-file=pid",
-    "--init-file=first.sql",
-    "--max-connections=500",
-)
 # A commit reaches the system, which is enough for all but a power cut.
 _FAST = ("--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync")
 
@@ -25,7 +18,7 @@ class MariaDB(Kind):
 
     name = "mariadb"
     port = 13306
-    apt = ("mariadb-server", "libeatmydata1")
+    apt = ("mariadb-server-core", "mariadb-client-core", "libeatmydata1")
 
     def version(self) -> str | None:
         found = program("mariadbd")
@@ -37,8 +30,7 @@ class MariaDB(Kind):
         data.joinpath("first.sql").write_text(_FIRST)
 
     def command(self, at: Instance) -> Sequence[str]:
-        place = [f"--datadir={at.data}", f"--tmpdir={at.data}", f"--port={at.port}"]
-        return [program("mariadbd") or "mariadbd", "--no-defaults", *place, *_LISTENS, *(_FAST if at.fast else ())]
+        return [program("mariadbd") or "mariadbd", *_options(at)]
 
     def environment(self, at: Instance) -> Mapping[str, str]:
         return _unsynced() if at.fast else {}
@@ -73,8 +65,8 @@ class MySQL(Kind):
         data.joinpath("first.sql").write_text(_FIRST)
 
     def command(self, at: Instance) -> Sequence[str]:
-        place = [f"--datadir={at.data}", f"--tmpdir={at.data}", f"--port={at.port}", "--secure-file-priv=", "--mysqlx=OFF"]
-        return [*_mysqld(), "--no-defaults", *place, *_LISTENS, *((*_FAST, "--skip-log-bin") if at.fast else ())]
+        more = ["--secure-file-priv=", "--mysqlx=OFF", *(["--skip-log-bin"] if at.fast else [])]
+        return [*_mysqld(), *_options(at), *more]
 
     def environment(self, at: Instance) -> Mapping[str, str]:
         return _unsynced() if at.fast else {}
@@ -84,6 +76,21 @@ class MySQL(Kind):
 
     def url(self, at: Instance) -> str:
         return f"mysql://root@127.0.0.1:{at.port}/holdfast"
+
+
+def _options(at: Instance) -> list[str]:
+    return [
+        "--no-defaults",
+        f"--datadir={at.data}",
+        f"--tmpdir={at.data}",  # what it finds there at its start it removes, another server's tables too
+        f"--port={at.port}",
+        "--bind-address=127.0.0.1",
+        "--socket=socket",
+        "--pid-file=pid",
+        "--init-file=first.sql",
+        "--max-connections=500",
+        *(_FAST if at.fast else ()),
+    ]
 
 
 def _unsynced() -> dict[str, str]:

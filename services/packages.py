@@ -44,14 +44,15 @@ def version(*command: str) -> str:
 def apt(wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Install the packages of some servers in one go; returns why some of them are not there."""
     packages = sorted({package for each in wanted.values() for package in each})
-    line = f"apt-get install -y --no-install-recommends {' '.join(packages)}"
+    install = ["install", "-y", "--no-install-recommends"]
     if not shutil.which("apt-get"):
-        return dict.fromkeys(wanted, "it is not installed, and there is no apt-get here: install it your way")
+        return dict.fromkeys(wanted, "it is not installed, and there is no apt-get here to do so")
     if os.geteuid() != 0:
-        return dict.fromkeys(wanted, f"it is not installed, and only root may do so: sudo {line}")
+        told = "it is not installed, and only root may do so: sudo apt-get"
+        return {name: " ".join([told, *install, *each]) for name, each in wanted.items()}
     try:
         _run(["apt-get", *_APT, "update"])
-        _run(["apt-get", *_APT, *line.split()[1:]])
+        _run(["apt-get", *_APT, *install, *packages])
     except Unavailable as why:
         if len(wanted) == 1:
             return dict.fromkeys(wanted, str(why))

@@ -46,7 +46,10 @@ def user() -> str | None:
 
 def claim(folder: Path) -> Path:
     """Make a folder ours, and open to the servers' user; one that can't be both is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
+    for each in reversed([folder, *folder.parents]):
+        if not each.exists():
+            each.mkdir(exist_ok=True)
+            each.chmod(0o755)  # whatever the umask is
     if folder.stat().st_uid != os.geteuid():
         owner = pwd.getpwuid(folder.stat().st_uid).pw_name
         raise PermissionError(errno.EACCES, f"belongs to {owner}; HOLDFAST_SERVICES can name another", str(folder))

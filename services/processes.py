@@ -22,7 +22,7 @@ class Process(NamedTuple):
 
     def alive(self) -> bool:
         """Whether this very process runs; a dead one that nobody has reaped does not."""
-        if started(self.pid) == self.started:
+        if started(self.pid):
             return True
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
@@ -67,7 +67,7 @@ def spawn(command: Sequence[str], *, user: str | None, folder: Path, log: Path, 
         child = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **env},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -18,7 +18,6 @@ from services.processes import Process
 _PATIENCE = 60.0  # seconds for a server to answer: the slowest needs 3 on an idle machine
 _TAIL = 30  # lines of a log that an error shows
 _LOG = 8 << 20  # bytes, above which a log starts anew
-_ENVIRONMENT = {"LC_ALL": "C"}
 
 
 class Failed(Exception):
@@ -114,7 +113,7 @@ class Instance:
             self._renew()
         if self.log.exists() and self.log.stat().st_size > _LOG:
             self.log.replace(self.folder / "log.old")
-        env = {**_ENVIRONMENT, **self.kind.environment(self)}
+        env = {**_environment(), **self.kind.environment(self)}
         command = self.kind.command(self)
         self.process = processes.spawn(command, user=places.user(), folder=self.data, log=self.log, env=env)
         self._remember()
@@ -147,7 +146,7 @@ class Instance:
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env={**os.environ, **_ENVIRONMENT, **(env or {})},
+            env={**_environment(), **(env or {})},
             input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -218,9 +217,12 @@ class Instance:
 
     def _make(self, data: Path) -> None:
         data.mkdir(mode=0o700)
-        if user := places.user():
+        user = places.user()
+        if user:
             shutil.chown(data, user)
         self.kind.make(self, data)
+        if user:
+            subprocess.run(["chown", "-R", user, str(data)], check=True)
 
     def _recall(self) -> None:
         try:
@@ -237,6 +239,12 @@ class Instance:
             unfinished = self.folder / "state.new"
             unfinished.write_text(json.dumps(state))
             unfinished.replace(self.folder / "state.json")
+
+
+def _environment() -> dict[str, str]:
+    """Our environment, without what would tell a server's programs where to look and whom to ask."""
+    told = ("PG", "MYSQL", "MARIADB", "LC_", "LANG")
+    return {name: value for name, value in os.environ.items() if not name.startswith(told)} | {"LC_ALL": "C"}
 
 
 def connect(port: int) -> socket.socket:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import PurePath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -58,7 +59,8 @@ class URL:
     password: str = field(default="", repr=False)
     path: str = ""
     namespace: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Not in the repr: drivers have options that are secrets, too."""
     text: str = field(default="", repr=False, compare=False)
     """The URL as it was given, for a driver that reads it by itself."""
     read_only: bool = False
@@ -75,15 +77,11 @@ class URL:
         if "#" in text:
             msg = f"a '#' in the {scheme}:// URL has to be written as %23"
             raise BadURL(msg)
-        try:
-            parts = urlsplit(text)
-            # Several hosts, each with a port of its own, are for drivers that know of such.
-            has_hosts = "," in parts.netloc
-            port = None if has_hosts else parts.port
-            pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        except ValueError as error:
-            msg = f"can't read the {scheme}:// URL: {error}"
-            raise BadURL(msg) from None
+        parts = _split(text)
+        if parts is None:
+            msg = f"can't read the {scheme}:// URL: {_ODD}"
+            raise BadURL(msg)
+        netloc, path, user, password, has_hosts, port, pairs = parts
         options = dict(pairs)
         if len(options) < len(pairs):
             msg = f"the {scheme}:// URL gives an option twice"
@@ -94,11 +92,11 @@ class URL:
             raise BadURL(msg)
         return cls(
             scheme=scheme.lower(),
-            host=unquote(parts.netloc.rpartition("@")[2] if has_hosts else _host(parts.netloc)),
+            host=unquote(netloc.rpartition("@")[2] if has_hosts else _host(netloc)),
             port=port,
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or ""),
-            path=unquote(parts.path),
+            user=unquote(user),
+            password=unquote(password),
+            path=unquote(path),
             namespace=namespace if namespace is not None else given or "",
             options=options,
             text=text,
@@ -111,6 +109,29 @@ class URL:
             accepted = ", ".join(["namespace", *sorted(known)])
             msg = f"{self.scheme}:// has no option {', '.join(map(repr, unknown))}; it knows {accepted}"
             raise BadURL(msg)
+
+
+_ODD = (
+    "is the port a number, and are special characters of user and password written as %XX "
+    "(@ %40, : %3A, / %2F, ? %3F, # %23, % %25), and every option as name=value?"
+)
+
+
+def _split(text: str) -> tuple[str, str, str, str, bool, int | None, list[tuple[str, str]]] | None:
+    """The parts of a URL, or None. What is wrong with it is not said in urllib's words: they quote passwords."""
+    try:
+        parts = urlsplit(text)
+        # Several hosts, each with a port of its own, are for drivers that know of such.
+        has_hosts = "," in parts.netloc
+        port = None if has_hosts else parts.port
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        user, password = parts.username or "", parts.password or ""
+    except ValueError:
+        return None
+    # With an "@" elsewhere, what looks like a host, port and path is a part of the password.
+    if parts.netloc.count("@") > 1 or (parts.netloc and "@" in parts.path + parts.query):
+        return None
+    return parts.netloc, parts.path, user, password, has_hosts, port, pairs
 
 
 def _host(netloc: str) -> str:
@@ -140,17 +161,21 @@ def open_store(source: object, *, namespace: str | None = None, read_only: bool 
     return use(source, namespace=namespace or "")  # type: ignore[no-any-return]
 
 
-def _opener(scheme: str) -> Any:
-    known = SCHEMES.get(scheme)
-    if known is None:
-        for plugin in entry_points(group="holdfast.backends", name=scheme):
-            return plugin.load()
-        msg = f"no store is known as {scheme}://; known are {', '.join(f'{s}://' for s in sorted(SCHEMES))}"
-        raise BadURL(msg)
+def backend_module(scheme: str) -> ModuleType:
+    """The module of a built-in backend; `MissingExtra` if its driver is not installed."""
+    known = SCHEMES[scheme]
     try:
-        module = import_module(known.module)
+        return import_module(known.module)
     except ImportError as error:
         if known.driver and (error.name or "").partition(".")[0] == known.driver:
             raise MissingExtra(f"{scheme}://", known.driver, known.extra) from error
         raise
-    return getattr(module, known.opener)
+
+
+def _opener(scheme: str) -> Any:
+    if scheme in SCHEMES:
+        return getattr(backend_module(scheme), SCHEMES[scheme].opener)
+    for plugin in entry_points(group="holdfast.backends", name=scheme):
+        return plugin.load()
+    msg = f"no store is known as {scheme}://; known are {', '.join(f'{s}://' for s in sorted(SCHEMES))}"
+    raise BadURL(msg)

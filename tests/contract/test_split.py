@@ -16,7 +16,7 @@ from holdfast.engine.records import Limits
 from holdfast.serde import CheckpointSerializer, Keys, new_key
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 
-LIMITS = Limits(value=100, row=1 << 20)
+LITTLE, MORE = 100, 60_000
 # What is stored in the clear is still to be read: some rules change the serializer on the way.
 ENCRYPTING = partial(CheckpointSerializer, keys=Keys({"key": new_key()}), plaintext=True)
 
@@ -25,10 +25,14 @@ _stores: dict[tuple[str, str], MemoryBackend] = {}
 
 
 def open_tiny(where: url.URL) -> Store:
-    """`tiny://name`: memory that takes very little at a time, shared by all who name it."""
+    """`tiny://name:100`: memory that takes so many bytes at a time, shared by all who name it."""
     where.refuse_options()
-    backend = _stores.setdefault((where.host, where.namespace), MemoryBackend(LIMITS))
+    backend = _stores.setdefault((where.host, where.namespace), MemoryBackend(limits_of(where.port or LITTLE)))
     return Store(backend, backend)
+
+
+def limits_of(value: int) -> Limits:
+    return Limits(value=value, row=1 << 20)
 
 
 @pytest.fixture(autouse=True)
@@ -42,29 +46,34 @@ def encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.saver.CheckpointSerializer", ENCRYPTING)
 
 
-def new_source() -> str:
-    return f"tiny://test-{next(_numbers)}"
+def new_source(value: int = LITTLE) -> str:
+    return f"tiny://test-{next(_numbers)}:{value}"
+
+
+def fitting(request: pytest.FixtureRequest) -> int:
+    """How much a store takes: enough for twenty megabytes to be a few hundred parts, not a million."""
+    return MORE if "megabytes" in request.node.name else LITTLE
 
 
 class TestContract(SaverContract):
     @pytest.fixture
-    def source(self) -> Any:
-        return new_source()
+    def source(self, request: pytest.FixtureRequest) -> Any:
+        return new_source(fitting(request))
 
 
 @pytest.mark.usefixtures("encrypted")
 class TestEncrypted(SaverContract):
     @pytest.fixture
-    def source(self) -> Any:
-        return new_source()
+    def source(self, request: pytest.FixtureRequest) -> Any:
+        return new_source(fitting(request))
 
 
 class TestSqlite(SaverContract):
     """Tables that would take more, and have the columns for it."""
 
     @pytest.fixture
-    def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.setattr(SqlBackend, "limits", LIMITS)
+    def source(self, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.setattr(SqlBackend, "limits", limits_of(fitting(request)))
         return f"sqlite:///{tmp_path}/agent.db?synchronous=off"
 
 

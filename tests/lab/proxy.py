@@ -35,11 +35,10 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 @dataclass(slots=True)
 class Fault:
-    """What is going to happen, and at which exchange from now; at the 0th, nothing."""
+    """What is going to happen, and at which exchanges from now."""
 
-    at: int = 0
+    at: set[int]
     loses_reply: bool = False
-    happened: bool = False
 
 
 class Lane:
@@ -84,7 +83,7 @@ class Proxy:
         """How many connections were made in all."""
         self.exchanges = 0
         """How many exchanges began since a fault was last asked for."""
-        self._fault = Fault()
+        self._fault = Fault(set())
         self._lock = threading.Lock()
         self._lanes: set[Lane] = set()
         self._gate = threading.Event()
@@ -93,22 +92,22 @@ class Proxy:
 
     # Faults.
 
-    def lose_reply(self, at: int = 1) -> None:
-        """Let the request of an exchange through, keep the answer, and reset the connection."""
-        self._expect(Fault(at, loses_reply=True))
+    def lose_reply(self, *at: int) -> None:
+        """Let the requests of these exchanges through, keep the answers, and reset the connections."""
+        self._expect(Fault({*at}, loses_reply=True))
 
-    def lose_request(self, at: int = 1) -> None:
-        """Reset the connection of an exchange instead of handing on its request."""
-        self._expect(Fault(at))
+    def lose_request(self, *at: int) -> None:
+        """Reset the connections of these exchanges instead of handing on their requests."""
+        self._expect(Fault({*at}))
 
     def count(self) -> None:
         """Count exchanges from 1 again, with no fault to come."""
-        self._expect(Fault())
+        self._expect(Fault(set()))
 
     @property
     def happened(self) -> bool:
-        """Whether the fault that was asked for last has come about."""
-        return self._fault.happened
+        """Whether all that was asked for last has come about."""
+        return not self._fault.at
 
     def cut(self) -> None:
         """Reset every connection that is open now."""
@@ -219,11 +218,11 @@ class Proxy:
         self._end(lane)
 
     def _begin_exchange(self) -> bool:
-        """Count one; whether it is the one that the fault is for."""
+        """Count one; whether it is one that the fault is for."""
         with self._lock:
             self.exchanges += 1
-            strikes = self.exchanges == self._fault.at
-            self._fault.happened |= strikes
+            strikes = self.exchanges in self._fault.at
+            self._fault.at.discard(self.exchanges)
         return strikes
 
     def _hand_on(self, data: bytes, lane: Lane, target: socket.socket) -> None:

@@ -165,10 +165,11 @@ def postgres(url: str) -> psycopg.Connection:
 
 def _do_without(name: str) -> NoReturn:
     kind = fleet.KINDS[name]
-    reason = fleet.missing(name) or f"neither is {kind.variable} set, nor is it up: python -m services up {name}"
+    why = fleet.missing(name)
+    reason = f"no {name}, and no {kind.variable}: {why or f'python -m services up {name}'}"
     if kind.optional:
-        pytest.skip(f"no {name}: {reason}")
-    lacking(f"no {name}: {reason}")
+        pytest.skip(reason)
+    lacking(reason)
 
 
 def _without_ours(url: str) -> str:

@@ -66,8 +66,8 @@ class TestStores:
         assert not exists(url)
 
 
-@pytest.mark.parametrize("name", ["postgres", "mariadb", "mysql", "pgbouncer"])
 class TestPrivate:
+    @pytest.mark.parametrize("name", ["postgres", "mariadb", "mysql", "pgbouncer"])
     def test_it_is_killed_and_started_again_with_what_was_committed(self, name: str) -> None:
         with servers.private(name) as server:
             do(server.url, "CREATE TABLE kept (a int)")
@@ -77,6 +77,7 @@ class TestPrivate:
             server.start()
             assert (url, ["kept"]) == (server.url, tables(url))
 
+    @pytest.mark.parametrize("name", ["postgres", "mariadb"])
     def test_a_paused_one_stands_still_and_goes_on(self, name: str) -> None:
         with servers.private(name, fast=True) as server:
             server.pause()
@@ -84,11 +85,13 @@ class TestPrivate:
             server.resume()
             assert (paused, server.answers()) == ((True, False), True)
 
-    def test_nothing_is_left_of_it(self, name: str) -> None:
-        with servers.private(name, fast=True) as server:
-            assert server.process
-            family = server.process.tree()
-        assert ([process for process in family if process.alive()], server.folder.exists()) == ([], False)
+    def test_nothing_is_left_of_it_and_of_what_it_needed(self) -> None:
+        with servers.private("pgbouncer", fast=True) as server:
+            both = [server, server.needs["postgres"]]
+            family = [process for each in both if each.process for process in each.process.tree()]
+        assert len(family) > 2
+        assert not any(process.alive() for process in family)
+        assert not any(each.folder.exists() for each in both)
 
 
 def test_the_replica_reads_what_the_primary_wrote_and_writes_nothing() -> None:

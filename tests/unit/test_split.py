@@ -13,6 +13,7 @@ from holdfast.backends.memory import MemoryBackend
 from holdfast.engine.engine import Engine
 from holdfast.engine.parts import MARK, cut, join, spans
 from holdfast.engine.records import Change, Key, Limits, Query, Ref, Rewrite, Row, Segment, Write
+from holdfast.engine.seal import parted
 from holdfast.engine.segments import spread_change
 from holdfast.engine.upkeep import refresh_with, rewrite_thread, verify_thread
 from holdfast.errors import HoldfastError, StoreError, Tampered, Unreadable
@@ -456,7 +457,7 @@ def test_a_value_that_has_no_room_stays_as_it_is() -> None:
         (name(5), "whole", "StoreError")
     ]
     assert report.problems[0].message.startswith(
-        "in its place there is room for 2,288 bytes, and it would take 11,062;"
+        "in its place there is room for 2,860 bytes, and it would take 11,237;"
     )
     assert report.refreshed == report.values - 1
     assert state(saver) == expected
@@ -495,57 +496,50 @@ def meddled(saver: Saver, act: Callable[[], object]) -> Engine:
     return Engine(store, saver.serde, saver._known)
 
 
-class Ended(Tagged):
-    """Writes its word behind a value, too: some parts of it are as they were, and others are not."""
-
-    def refresh(self, sealed: bytes, context: Any) -> bytes | None:  # noqa: ARG002 - as the other
-        """Another end, of the same length."""
-        return None if sealed.endswith(self.word.encode()) else sealed[: -len(self.word)] + self.word.encode()
+def at_the_front(sealed: bytes, context: Any) -> bytes | None:
+    return sealed.replace(b"x", b"f", 1) if context.channel and b"f" not in parted(sealed)[1] else None
 
 
-@pytest.mark.parametrize("words", [("one", "two"), ("two", "one")])
-def test_two_who_write_anew_at_once(words: tuple[str, str]) -> None:
-    """One of them wins, for each value as a whole: parts of two are never mixed."""
+def at_the_end(sealed: bytes, context: Any) -> bytes | None:
+    return sealed[:-1] + b"e" if context.channel and sealed[-1:] == b"x" else None
+
+
+def test_two_who_write_anew_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them comes first, for each value as a whole, though they change different parts of it."""
     saver = limited(value=100)
-    values = {"l": ["x" * 2000], "d": {"k": "x" * 2000}}
-    put(saver, 0, values)
-    saver.put_writes(config_of("t", name(0)), [("c", "x" * 2000), ("__error__", "x" * 2000)], "task")
-    one, two = map(Ended, words)
+    text = "x" * 2000
+    put(saver, 0, {"l": [text], "d": {"k": text}})
+    saver.put_writes(config_of("t", name(0)), [("c", text), ("__error__", text)], "task")
 
-    def inline(refresh: Any) -> Any:
-        """What is in a row is one record, and no matter here."""
-        return lambda sealed, context: refresh(sealed, context) if context.channel else None
+    def texts() -> set[Any]:
+        found = saver.get_tuple(config_of("t"))
+        assert found is not None
+        values = found.checkpoint["channel_values"]
+        return {values["l"][0], values["d"]["k"], *(value for _, _, value in found.pending_writes or ())}
 
-    def ends() -> set[bytes]:
-        found = run(backend(saver).find(Query("t")))
-        logs: dict[str, list[bytes]] = {}
-        for segment in sorted(found.segments):
-            logs.setdefault(segment.log, []).append(segment.data)
-        writes: dict[int, list[bytes]] = {}
-        for write in sorted(found.writes, key=lambda write: write.part):
-            writes.setdefault(write.idx, []).append(write.value)
-        return {join(parts)[-3:] for parts in (*logs.values(), *writes.values())}
-
-    meddler = meddled(saver, lambda: run(rewrite_thread(engine(saver), "t", inline(two.refresh))))
-    report = run(rewrite_thread(meddler, "t", inline(one.refresh)))
-    assert report.is_calm
-    assert ends() == {words[0].encode()}
-    report = run(rewrite_thread(meddled(saver, lambda: None), "t", inline(two.refresh)))
-    assert ends() == {words[1].encode()}
+    monkeypatch.setattr("holdfast.engine.upkeep._PASSES", 1)
+    other = meddled(saver, lambda: run(rewrite_thread(engine(saver), "t", at_the_front)))
+    report = run(rewrite_thread(other, "t", at_the_end))
+    assert (report.refreshed, report.is_calm) == (4, False)
+    assert texts() == {"f" + text[1:]}
+    report = run(rewrite_thread(engine(saver), "t", at_the_end))
+    assert (report.refreshed, report.is_calm) == (4, True)
+    assert texts() == {"f" + text[1:-1] + "e"}
 
 
-def test_a_write_that_is_put_again_while_it_is_written_anew() -> None:
+def test_a_write_that_is_put_again_while_it_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was put stands, though most of its parts hold what those before them held."""
-    saver = limited(OLD, value=100)
+    saver = limited(value=100)
     put(saver, 0, {})
-    error = "x" * 2000
-    saver.put_writes(config_of("t", name(0)), [("__error__", "1" + error)], "task")
-    again = meddled(saver, lambda: saver.put_writes(config_of("t", name(0)), [("__error__", "2" + error)], "task"))
-    report = run(rewrite_thread(again, "t", Tagged("new").refresh))
-    assert report.problems == []
+    text = "x" * 2000
+    saver.put_writes(config_of("t", name(0)), [("__error__", "1" + text)], "task")
+    monkeypatch.setattr("holdfast.engine.upkeep._PASSES", 1)
+    again = meddled(saver, lambda: saver.put_writes(config_of("t", name(0)), [("__error__", "2" + text)], "task"))
+    report = run(rewrite_thread(again, "t", at_the_end))
+    assert (report.refreshed, report.problems) == (1, [])
     found = saver.get_tuple(config_of("t"))
     assert found is not None
-    assert found.pending_writes == [("task", "__error__", "2" + error)]
+    assert found.pending_writes == [("task", "__error__", "2" + text)]
 
 
 def test_a_batch_never_ends_within_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -573,3 +567,57 @@ def test_a_batch_never_ends_within_a_value(monkeypatch: pytest.MonkeyPatch) -> N
         ]
         assert not data or len(list(spans(data))) == 1
     assert state(saver) == expected
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("serde", ["plain", "encrypted"])
+@pytest.mark.parametrize("value", [64, 150, 2000, None])
+def test_a_copy_is_cut_anew(serde: str, value: int | None) -> None:
+    """To what the store takes by then, whatever it took before."""
+    saver = limited(SERDES[serde](), value=500)
+    fill(saver)
+    expected = [one[1:] for one in state(saver)]
+    backend(saver).limits = Limits(value=value, row=1 << 20)
+    saver.copy_thread("t", "u")
+    assert [one[1:] for one in state(saver, "u")] == expected
+    assert [one[1:] for one in state(limited(SERDES[serde](), backend=backend(saver)), "u")] == expected
+    assert run(verify_thread(engine(saver), "u")) == []
+    found = run(backend(saver).find(Query("u")))
+    assert max(len(segment.data) for segment in found.segments) <= (value or 1 << 20)
+    assert any(segment.data.startswith(MARK) for segment in found.segments) == (value is not None)
+    saver.copy_thread("u", "v")
+    saver.prune(["v"])
+    assert [one[1:] for one in state(saver, "v")] == expected[:1]
+
+
+@pytest.mark.parametrize("value", [64, 500, 5000])
+def test_a_copy_is_damaged_where_the_thread_is(value: int) -> None:
+    """What needs a segment that is missing can't be read in the copy either, and all else can."""
+    saver = limited(value=5000)
+    for number in range(8):
+        put(saver, number, {"l": [LONG] * (number + 1)})
+    log, seq = log_of(saver, "l", 5)
+    assert log_of(saver, "l", 7) == (log, seq + 2)
+    del stored_log(saver, log)[seq]
+    backend(saver).limits = Limits(value=value, row=1 << 20)
+    saver.copy_thread("t", "u")
+    for number, found in zip(reversed(range(8)), saver.list(config_of("u")), strict=True):
+        values = found.checkpoint["channel_values"]
+        if number < 5:
+            assert values["l"] == [LONG] * (number + 1)
+        else:
+            with pytest.raises(Unreadable, match="missing"):
+                values["l"]
+
+
+def test_a_copy_of_what_lacks_a_part() -> None:
+    """The error says what it is of; nothing is copied."""
+    saver = limited(value=100)
+    put(saver, 0, {"l": [LONG]})
+    log, seq = log_of(saver, "l", 0)
+    del stored_log(saver, log)[seq - 1]
+    with pytest.raises(Unreadable, match=r"'l' of checkpoint 'ffff000000' on thread 't': .* parts are there"):
+        saver.copy_thread("t", "u")
+    assert list(saver.list(config_of("u"))) == []

@@ -34,7 +34,11 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
 Url = Annotated[
     str,
     typer.Argument(
-        metavar="URL", envvar="HOLDFAST_URL", help="The store, such as sqlite:///agent.db", show_default=False
+        metavar="URL",
+        envvar="HOLDFAST_URL",
+        help="The store, such as sqlite:///agent.db or postgresql://app@db.example/agents. Name one with a password in "
+        "the environment: others can see a command's arguments.",
+        show_default=False,
     ),
 ]
 Serde = Annotated[
@@ -67,7 +71,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 all is well, 1 a check found something, 2 it could not be done.",
 )
-schema = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Keep classes and stored data in step.")
+schema = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="rich", help="Keep classes and stored data in step; print the tables' SQL."
+)
 app.add_typer(schema, name="schema")
 
 
@@ -133,6 +139,35 @@ def schema_check(
     from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
 
     raise typer.Exit(commands.schema_check(file, serde, exact=exact))
+
+
+@schema.command("sql")
+def schema_sql(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="postgresql, mysql or sqlite", show_default=False)],
+    *,
+    schema: Annotated[
+        str,
+        typer.Option("--schema", metavar="SCHEMA", help="Postgres: where the tables are to be.", show_default=False),
+    ] = "",
+    start: Annotated[
+        int, typer.Option("--from", metavar="N", help="Only what leads from storage format N to the newest.")
+    ] = 0,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Print the SQL that makes holdfast's tables, for where applications may not.
+
+    It is what a saver runs by itself at first use. Comments say which rights
+    the application's role then still needs. No store is opened.
+
+      [cyan]holdfast schema sql postgresql --schema agents > holdfast.sql[/]
+
+      [cyan]psql --file=holdfast.sql postgresql://dba@db.example/app[/]
+
+      [cyan]holdfast schema sql mysql | mysql --database=agents[/]
+    """
+    from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
+
+    raise typer.Exit(commands.schema_sql(engine, schema, start))
 
 
 @app.command()

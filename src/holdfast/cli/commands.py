@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.backends.sql.scripts import script
 from holdfast.cli import upkeep
 from holdfast.cli.screen import Screen, count, printable
 from holdfast.cli.serializers import find_serializer, find_versioned
@@ -43,6 +44,12 @@ def schema_check(file: Path, serde: str | None, *, exact: bool) -> int:
     found = locks.inspect(find_versioned(serde, _HERE), file, exact=exact)
     Screen().lines(found.lines())
     return 0 if found.passes else upkeep.FOUND
+
+
+def schema_sql(engine: str, schema: str, start: int) -> int:
+    """Print the tables' DDL, for programs that read SQL: no colours, no wrapping."""
+    Screen().write(script(engine, schema=schema, start=start).removesuffix("\n"))
+    return 0
 
 
 def verify(url: str, threads: Sequence[str], serde: str | None, *, as_json: bool) -> int:

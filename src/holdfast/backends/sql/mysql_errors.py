@@ -25,8 +25,9 @@ _LOST = frozenset(
     | {2027, 2055, 3169, 4031}
 )
 _UNREACHABLE = frozenset({2002, 2003})
-_TOO_LARGE = 1153
-_SERVERS_OWN = range(1000, 2000)
+TOO_LARGE = 1153
+_FIRST = 1000
+_DRIVERS_OWN = range(2000, 3000)
 
 
 def code_of(error: BaseException) -> int:
@@ -37,7 +38,7 @@ def code_of(error: BaseException) -> int:
 def is_lost(error: BaseException) -> bool:
     """Whether the connection can't be used any more. Only what the server itself says leaves it as it was."""
     code = code_of(error)
-    is_said = isinstance(error, err.MySQLError) and (code in _SERVERS_OWN or code > max(_SERVERS_OWN) + 1000)
+    is_said = isinstance(error, err.MySQLError) and code >= _FIRST and code not in _DRIVERS_OWN
     return not is_said or code in _LOST
 
 
@@ -88,7 +89,7 @@ def _hint(code: int, text: str) -> str:  # noqa: PLR0911 - one for each kind of 
         return ": this server takes no writes, it is a replica or set to read_only; name the one that does"
     if code in _BUSY:
         return ": another transaction holds a lock; look for one that is left open"
-    if code == _TOO_LARGE:
+    if code == TOO_LARGE:
         return ": raise the server's max_allowed_packet"
     if code == 1665:  # noqa: PLR2004
         return ": with READ COMMITTED, which holdfast uses, the server needs binlog_format = ROW or MIXED"

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.backends import Store
 from holdfast.backends.sql.family import SqlBackend
 from holdfast.backends.sql.postgres_asyncio import AsyncioWire
 from holdfast.backends.sql.postgres_changes import Writer
+from holdfast.backends.sql.postgres_errors import without
 from holdfast.backends.sql.postgres_pools import (
     Access,
     Asyncio,
@@ -118,17 +119,21 @@ def _store(
 
 def _conninfo(url: URL) -> dict[str, Any]:
     """What libpq has to know: the URL as it is, without what is ours."""
-    text = url.text.partition("?")[0]
     rest = {name: value for name, value in url.options.items() if name not in _OURS}
     try:
-        found: dict[str, Any] = {**_PATIENT, **conninfo_to_dict(text), **rest, "client_encoding": "UTF8"}
-        conninfo_to_dict("", **found)
+        found: dict[str, Any] = {
+            **_PATIENT,
+            **conninfo_to_dict(url.text.partition("?")[0]),
+            **rest,
+            "client_encoding": "UTF8",
+        }
+        make_conninfo("", **found)
     except psycopg.ProgrammingError as error:
-        msg = f"{_name(url)}: {' '.join(str(error).split())}"
-        if url.password:
-            msg = msg.replace(url.password, "***")
-        raise BadURL(msg.replace(url.text, _name(url)).replace(text, _name(url))) from None
-    return found
+        wrong = without(" ".join(str(error).split()), url.password)
+    else:
+        return found
+    msg = f"{_name(url)}: {wrong}; libpq's options are known, and of our own {', '.join(('namespace', *_OURS))}"
+    raise BadURL(msg)
 
 
 def _name(url: URL) -> str:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import tuple_row
 
-from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer
+from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long, size_of
 from holdfast.backends.sql.postgres_pools import Access, Asyncio, AsyncioPool, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements
-from holdfast.backends.sql.postgres_wires import Lost, Rows, Wire, is_only_writes, lock_for, needs_time
+from holdfast.backends.sql.postgres_wires import Lost, Rows, Wire, is_only_writes, lock_for
 from holdfast.engine.records import Change
 from holdfast.errors import Conflict
 from holdfast.fork import watch
@@ -86,7 +86,7 @@ class AsyncioWire(Wire[Asyncio]):
 
     async def write(self, change: Change, /) -> None:
         """Queue up to be made together with others, unless it is one that others would have to wait for."""
-        if _is_long(change):
+        if is_long(change) or size_of(change) > _LARGEST:
             await self._make(change)
             return
         here = self._here()
@@ -189,11 +189,3 @@ class AsyncioWire(Wire[Asyncio]):
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def _is_long(change: Change) -> bool:
-    """Whether a change takes so long that others should not wait for it."""
-    if needs_time(change):
-        return True
-    size = sum(len(segment.data) for segment in change.segments) + sum(len(write.value) for write in change.writes)
-    return size > _LARGEST

@@ -13,22 +13,22 @@ first. So changes of threads that nobody else is at never wait for those of othe
 move the revision, are sent back as "late" by a statement that shares its locks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from holdfast.backends.sql import postgres_texts as texts
 from holdfast.backends.sql.family import json_of, row_out
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
+from holdfast.backends.sql.postgres_texts import LOCKED, Lock
 from holdfast.engine.records import Change, Key, Rewrite, Row, Segment, Write
 from holdfast.engine.unique import unique
 
-Lock = Literal["NO KEY UPDATE", "NO KEY UPDATE SKIP LOCKED", "SHARE SKIP LOCKED"]
-LOCKED: Lock = "NO KEY UPDATE"
-EXCLUSIVE: Lock = "NO KEY UPDATE SKIP LOCKED"
-SHARED: Lock = "SHARE SKIP LOCKED"
+# The server takes at most 1 GB in one message; far less than that is as quick, and needs less memory.
+_LARGEST = 1 << 25
 
+R = TypeVar("R", Row, Segment, Write)
 MADE, STALE, LATE = "", "stale", "late"
 """What became of a change, besides what a `Conflict` can be about."""
 
@@ -78,58 +78,123 @@ class Writer:
         for number, change in enumerate(changes):
             _describe(number, change, documents, blob)
         given = [document for document in documents[1:] if document]
-        text = _text(tuple(map(bool, documents[1:])), lock)
+        text = texts.batch_text(tuple(map(bool, documents[1:])), lock)
         params = [self._app, *map(_dumps, (documents.changes, *given)), blob.bytes()]
         return Query(self._statements.place(text), params if _has_blob(documents) else params[:-1])
 
-    def lock(self, threads: Sequence[str]) -> Query:
-        """Lock threads, in the one order that everybody keeps to."""
-        sql = "SELECT t FROM @threads WHERE app = $1 AND thread = ANY($2::text[]) ORDER BY t FOR UPDATE"
-        return Query(self._statements.place(sql), [self._app, escape([*threads])])
+    def pieces(self, change: Change) -> Iterator[Query]:
+        """The same for one change of a thread that is locked, in statements that are not too large to be sent.
 
-    def drop(self, threads: Sequence[str]) -> Query:
-        """Delete threads that are locked."""
+        The first one checks what has to hold for all of it.
+        """
+        for piece in _pieces(change):
+            yield self.batch([piece], lock=LOCKED)
+
+    def lock(self, threads: Sequence[str]) -> Query:
+        """Lock threads, in the one order that everybody keeps to, and note their numbers for `drop`."""
         sql = """
-        WITH gone AS (DELETE FROM @threads WHERE app = $1 AND thread = ANY($2::text[]) RETURNING t),
-        numbers AS MATERIALIZED (SELECT array_agg(t) AS t FROM gone),
-        segments AS (DELETE FROM @segments s USING numbers WHERE s.t = ANY(numbers.t)),
-        writes AS (DELETE FROM @writes w USING numbers WHERE w.t = ANY(numbers.t))
-        DELETE FROM @rows r USING numbers WHERE r.t = ANY(numbers.t)
+        SELECT set_config('holdfast.t', coalesce(array_agg(t), '{}')::text, TRUE) FROM (
+            SELECT t FROM @threads WHERE app = $1 AND thread = ANY($2::text[]) ORDER BY t FOR UPDATE
+        ) held
         """
         return Query(self._statements.place(sql), [self._app, escape([*threads])])
+
+    def drop(self) -> Query:
+        """Delete the threads that were locked just now: not by name, they may have been begun anew since."""
+        sql = """
+        WITH numbers AS MATERIALIZED (SELECT current_setting('holdfast.t')::bigint[] AS t),
+        threads AS (DELETE FROM @threads x USING numbers WHERE x.t = ANY(numbers.t)),
+        segments AS (DELETE FROM @segments x USING numbers WHERE x.t = ANY(numbers.t)),
+        writes AS (DELETE FROM @writes x USING numbers WHERE x.t = ANY(numbers.t))
+        DELETE FROM @rows x USING numbers WHERE x.t = ANY(numbers.t)
+        """
+        return Query(self._statements.place(sql))
 
     def rest(self, change: Change) -> list[Query]:
         """What a change drops, settles, trims and rewrites, on a thread that is locked."""
         thread = [self._app, escape(change.thread)]
-        return [Query(self._statements.place(sql.format(t=_T)), [*thread, *params]) for sql, params in _rest(change)]
+        return [
+            Query(self._statements.place(sql.format(t=texts.T)), [*thread, *params]) for sql, params in _rest(change)
+        ]
 
-    def proof(self, change: Change) -> Query:
-        """How many of a change's rows are stored exactly as they are in it."""
+    def proof(self, change: Change) -> tuple[Query, int]:
+        """A count of a change's rows and writes that are stored, rows exactly as they are in it; and what it must be."""
         blob = Blob()
-        documents = [_row(0, row, blob) for row in change.rows]
-        sql = f"""
-        SELECT count(*) FROM json_to_recordset($3::json) AS d {_ROW_COLUMNS}
-        JOIN @rows r ON r.t = {_T} AND r.ns = d.ns AND r.id = d.id
-        WHERE r.refs = d.refs AND r.meta = substring($4::bytea, d.o, d.z) AND r.body = substring($4::bytea, d.q, d.y)
-        """
-        return Query(self._statements.place(sql), [self._app, escape(change.thread), _dumps(documents), blob.bytes()])
+        rows = [_row(0, row, blob) for row in change.rows]
+        writes = [_write(0, write, blob) for write in change.writes]
+        params = [self._app, escape(change.thread), _dumps(rows), _dumps(writes), blob.bytes()]
+        names = {(write.key, write.task, write.idx, write.part) for write in change.writes}
+        return Query(self._statements.place(texts.PROOF), params), len(rows) + len(names)
 
 
 def _rest(change: Change) -> Iterator[tuple[str, Sequence[Any]]]:
     if change.settle:
         documents = [_named(key, settled=json_of(refs)) for key, refs in change.settle.items()]
-        yield _SETTLE, [_dumps(documents)]
+        yield texts.SETTLE, [_dumps(documents)]
     if change.drop_rows:
         dropped = _dumps([_named(key) for key in change.drop_rows])
-        yield _DROP_ROWS, [dropped]
-        yield _DROP_WRITES, [dropped]
+        yield texts.DROP_ROWS, [dropped]
+        yield texts.DROP_WRITES, [dropped]
     if change.trim is not None:
         kept = json_of(change.trim)
-        yield _TRIM, [kept]
-        yield _CLOSE, [kept]
-        yield _SWEEP, [escape(change.sweep)]
+        yield texts.TRIM, [kept]
+        yield texts.CLOSE, [kept]
+        yield texts.SWEEP, [escape(change.sweep)]
     if change.rewrites:
         yield from _rewrites(change.rewrites)
+
+
+def moves(change: Change) -> bool:
+    """Whether a thread's revision moves with a change, late writes aside."""
+    return change.alters_rows() or bool(change.segments)
+
+
+def is_long(change: Change) -> bool:
+    """Whether a change is more than a single statement, so that its thread is locked for it first."""
+    return (
+        bool(change.settle or change.drop_rows or change.rewrites)
+        or change.trim is not None
+        or size_of(change) > _LARGEST
+    )
+
+
+def size_of(change: Change) -> int:
+    """How many bytes of values a change brings."""
+    return (
+        sum(len(segment.data) for segment in change.segments)
+        + sum(len(write.value) for write in change.writes)
+        + sum(len(row.meta) + len(row.body) for row in change.rows)
+    )
+
+
+def _pieces(change: Change) -> Iterator[Change]:
+    """Segments, then writes, then rows: to whoever looks, all of it comes at once, by the transaction."""
+    if size_of(change) <= _LARGEST:
+        yield change
+        return
+    checks = change._replace(rows=(), segments=(), writes=())
+    for segments in _portions(change.segments, lambda segment: len(segment.data)):
+        yield checks._replace(segments=segments)
+        checks = Change(change.thread)
+    for writes in _portions(change.writes, lambda write: len(write.value)):
+        yield checks._replace(writes=writes)
+        checks = Change(change.thread)
+    for rows in _portions(change.rows, lambda row: len(row.meta) + len(row.body)):
+        yield checks._replace(rows=rows)
+        checks = Change(change.thread)
+
+
+def _portions(things: tuple[R, ...], size: Callable[[R], int]) -> Iterator[tuple[R, ...]]:
+    portion: list[R] = []
+    total = 0
+    for thing in things:
+        if portion and total + size(thing) > _LARGEST:
+            yield tuple(portion)
+            portion, total = [], 0
+        portion.append(thing)
+        total += size(thing)
+    if portion:
+        yield tuple(portion)
 
 
 def _describe(number: int, change: Change, documents: Documents, blob: Blob) -> None:
@@ -143,7 +208,7 @@ def _describe(number: int, change: Change, documents: Documents, blob: Blob) -> 
             "v": change.revision,
             "n": escape(change.parent.ns) if change.parent else None,
             "p": escape(change.parent.id) if change.parent else None,
-            "m": change.alters_rows() or bool(change.segments),
+            "m": moves(change),
         }
     )
     for log, seq in change.leans.items():
@@ -215,7 +280,11 @@ def _rewrites(rewrites: Sequence[Rewrite]) -> Iterator[tuple[str, Sequence[Any]]
                 a, b = blob.add(old.value)
                 writes.append({**_write(0, new, blob), "a": a, "b": b})
     data = blob.bytes()
-    for sql, documents in ((_REWRITE_ROWS, rows), (_REWRITE_SEGMENTS, segments), (_REWRITE_WRITES, writes)):
+    for sql, documents in (
+        (texts.REWRITE_ROWS, rows),
+        (texts.REWRITE_SEGMENTS, segments),
+        (texts.REWRITE_WRITES, writes),
+    ):
         if documents:
             yield sql, [_dumps(documents), data]
 
@@ -226,178 +295,3 @@ def _dumps(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def _has_blob(documents: Documents) -> bool:
     return bool(documents.segments or documents.rows or documents.once or documents.over)
-
-
-_T = "(SELECT t FROM @threads WHERE app = $1 AND thread = $2)"
-_ROW_COLUMNS = """(
-    i integer, ns text, id text, parent text, refs text, logs text, settled text, labels bigint[],
-    o integer, z integer, q integer, y integer, a integer, b integer, c integer, d integer
-)"""
-_WRITE_COLUMNS = """(
-    i integer, ns text, id text, task text, idx integer, part integer, channel text, path text,
-    o integer, z integer, a integer, b integer
-)"""
-_SEGMENT_COLUMNS = "(i integer, l text, n integer, o integer, z integer, a integer, b integer)"
-
-_SETTLE = """
-UPDATE @rows r SET settled = d.settled FROM json_to_recordset($3::json) AS d (ns text, id text, settled text)
-WHERE r.t = {t} AND r.ns = d.ns AND r.id = d.id
-"""
-_DROP_ROWS = """
-DELETE FROM @rows r USING json_to_recordset($3::json) AS d (ns text, id text)
-WHERE r.t = {t} AND r.ns = d.ns AND r.id = d.id
-"""
-_DROP_WRITES = _DROP_ROWS.replace("@rows", "@writes")
-_KEPT = "WITH kept AS MATERIALIZED (SELECT $3::jsonb AS logs)"
-_LAST = "coalesce((kept.logs ->> s.log)::integer, -2)"
-_TRIM = f"{_KEPT} DELETE FROM @segments s USING kept WHERE s.t = {{t}} AND s.seq > {_LAST} + 1"
-_CLOSE = f"{_KEPT} UPDATE @segments s SET data = '' FROM kept WHERE s.t = {{t}} AND s.seq = {_LAST} + 1"
-_SWEEP = """
-DELETE FROM @writes w
-WHERE w.t = {t} AND w.id < $3
-AND NOT EXISTS (SELECT 1 FROM @rows r WHERE r.t = w.t AND r.ns = w.ns AND r.id = w.id)
-"""
-_REWRITE_ROWS = f"""
-UPDATE @rows r
-SET meta = substring($4::bytea, d.o, d.z), body = substring($4::bytea, d.q, d.y), labels = d.labels
-FROM json_to_recordset($3::json) AS d {_ROW_COLUMNS}
-WHERE r.t = {{t}} AND r.ns = d.ns AND r.id = d.id
-AND r.meta = substring($4::bytea, d.a, d.b) AND r.body = substring($4::bytea, d.c, d.d)
-"""
-_REWRITE_SEGMENTS = f"""
-UPDATE @segments s SET data = substring($4::bytea, d.o, d.z)
-FROM json_to_recordset($3::json) AS d {_SEGMENT_COLUMNS}
-WHERE s.t = {{t}} AND s.log = d.l AND s.seq = d.n AND s.data = substring($4::bytea, d.a, d.b)
-"""
-_REWRITE_WRITES = f"""
-UPDATE @writes w SET value = substring($4::bytea, d.o, d.z)
-FROM json_to_recordset($3::json) AS d {_WRITE_COLUMNS}
-WHERE w.t = {{t}} AND w.ns = d.ns AND w.id = d.id AND w.task = d.task AND w.idx = d.idx AND w.part = d.part
-AND w.value = substring($4::bytea, d.a, d.b)
-"""
-
-
-@cache
-def _text(given: tuple[bool, ...], lock: Lock) -> str:
-    """The text of a batch in which these documents are given."""
-    sharing = lock == SHARED
-    number = 2
-    places = []
-    for is_given in given:
-        number += is_given
-        places.append(f"${number}::json" if is_given else "")
-    leans, segments, rows, once, over = places
-    blob = f"${number + 1}::bytea"
-    found: list[str] = []
-    reasons: list[str] = []
-    if leans:
-        found.append(_MISSING.format(leans=leans))
-        reasons.append("WHEN p.i IN (SELECT i FROM missing) THEN 'segment'")
-    if segments:
-        found.append(_TAKEN.format(segments=segments))
-        reasons.append("WHEN p.i IN (SELECT i FROM taken) THEN 'segment'")
-    lates = [_LATE.format(writes=writes) for writes in (once, over) if writes]
-    if lates:
-        found.append(f"late AS MATERIALIZED ({' UNION '.join(lates)})")
-    if lates and sharing:
-        reasons.append("WHEN p.i IN (SELECT i FROM late) THEN 'late'")
-    effects = [_PUT_SEGMENTS.format(segments=segments, blob=blob)] if segments else []
-    effects += [_PUT_ROWS.format(rows=rows, blob=blob)] if rows else []
-    effects += [_PUT_WRITES.format(name="once", writes=once, blob=blob, otherwise="NOTHING")] if once else []
-    effects += [_PUT_WRITES.format(name="over", writes=over, blob=blob, otherwise=_REPLACE)] if over else []
-    effects += [] if sharing else [_MOVE]
-    return _BATCH.format(
-        lock=lock,
-        found="".join(f"{part},\n" for part in found),
-        late="p.i IN (SELECT i FROM late)" if lates else "FALSE",
-        reasons="\n".join(reasons),
-        effects="".join(f",\n{effect}" for effect in effects),
-    )
-
-
-_BATCH = """
-WITH changes AS MATERIALIZED (
-    SELECT * FROM json_to_recordset($2::json) AS c (i integer, h text, r bigint, v bigint, n text, p text, m boolean)
-),
-seen AS MATERIALIZED (
-    SELECT c.*, threads.t, threads.revision FROM changes c
-    LEFT JOIN LATERAL (SELECT t, revision FROM @threads WHERE app = $1 AND thread = c.h OFFSET 0) threads ON TRUE
-),
-born AS (
-    INSERT INTO @threads (app, thread, revision)
-    SELECT $1, h, r FROM seen WHERE t IS NULL AND r IS NOT NULL ORDER BY h
-    ON CONFLICT (app, thread) DO NOTHING
-    RETURNING t, thread
-),
-held AS MATERIALIZED (
-    SELECT t, revision FROM @threads WHERE t = ANY(ARRAY(SELECT t FROM seen)) ORDER BY t FOR {lock}
-),
-placed AS MATERIALIZED (
-    SELECT seen.i, seen.h, seen.r, seen.v, seen.n, seen.p, seen.m, coalesce(held.t, born.t) AS t,
-        coalesce(seen.revision, 0) AS revision, born.t IS NOT NULL AS is_new,
-        CASE
-            WHEN seen.t IS NULL THEN seen.r IS NOT NULL AND born.t IS NULL
-            ELSE held.revision IS DISTINCT FROM seen.revision
-        END AS is_stale
-    FROM seen LEFT JOIN held ON held.t = seen.t LEFT JOIN born ON born.thread = seen.h
-),
-{found}judged AS MATERIALIZED (
-    SELECT p.i, p.t, p.is_new, p.m OR {late} AS moves,
-        CASE
-            WHEN p.is_stale THEN 'stale'
-            WHEN p.v <> p.revision THEN 'revision'
-            WHEN p.p IS NOT NULL AND (
-                SELECT 1 FROM @rows r WHERE r.t = p.t AND r.ns = p.n AND r.id = p.p OFFSET 0
-            ) IS NULL THEN 'parent'
-            {reasons}
-            ELSE ''
-        END AS why
-    FROM placed p
-){effects}
-SELECT why FROM judged ORDER BY i
-"""
-_LATE = f"""
-SELECT w.i FROM json_to_recordset({{writes}}) AS w {_WRITE_COLUMNS} JOIN placed p ON p.i = w.i
-CROSS JOIN LATERAL (SELECT 1 FROM @rows r WHERE r.t = p.t AND r.ns = w.ns AND r.id > w.id LIMIT 1) newer
-"""
-_MISSING = f"""missing AS MATERIALIZED (
-    SELECT l.i FROM json_to_recordset({{leans}}) AS l {_SEGMENT_COLUMNS} JOIN placed p ON p.i = l.i
-    LEFT JOIN LATERAL (
-        SELECT length(s.data) AS length FROM @segments s WHERE s.t = p.t AND s.log = l.l AND s.seq = l.n OFFSET 0
-    ) s ON TRUE
-    WHERE coalesce(s.length, 0) = 0
-)"""
-_TAKEN = f"""taken AS MATERIALIZED (
-    SELECT l.i FROM json_to_recordset({{segments}}) AS l {_SEGMENT_COLUMNS} JOIN placed p ON p.i = l.i
-    CROSS JOIN LATERAL (SELECT 1 FROM @segments s WHERE s.t = p.t AND s.log = l.l AND s.seq = l.n OFFSET 0) s
-)"""
-_PUT_SEGMENTS = f"""
-segments AS (
-    INSERT INTO @segments (t, log, seq, data)
-    SELECT j.t, s.l, s.n, substring({{blob}}, s.o, s.z)
-    FROM json_to_recordset({{segments}}) AS s {_SEGMENT_COLUMNS} JOIN judged j ON j.i = s.i AND j.why = ''
-)"""
-_PUT_ROWS = f"""
-rows AS (
-    INSERT INTO @rows AS old (t, ns, id, app, parent, refs, logs, settled, labels, meta, body)
-    SELECT j.t, r.ns, r.id, $1, r.parent, r.refs, r.logs, r.settled, r.labels,
-        substring({{blob}}, r.o, r.z), substring({{blob}}, r.q, r.y)
-    FROM json_to_recordset({{rows}}) AS r {_ROW_COLUMNS} JOIN judged j ON j.i = r.i AND j.why = ''
-    ON CONFLICT (t, ns, id) DO UPDATE SET
-        parent = excluded.parent, refs = excluded.refs, logs = excluded.logs, labels = excluded.labels,
-        meta = excluded.meta, body = excluded.body,
-        settled = CASE WHEN excluded.settled = '{{{{}}}}' THEN old.settled ELSE excluded.settled END
-)"""
-_PUT_WRITES = f"""
-{{name}} AS (
-    INSERT INTO @writes (t, ns, id, task, idx, part, channel, path, value)
-    SELECT j.t, w.ns, w.id, w.task, w.idx, w.part, w.channel, w.path, substring({{blob}}, w.o, w.z)
-    FROM json_to_recordset({{writes}}) AS w {_WRITE_COLUMNS} JOIN judged j ON j.i = w.i AND j.why = ''
-    ON CONFLICT (t, ns, id, task, idx, part) DO {{otherwise}}
-)"""
-_REPLACE = "UPDATE SET channel = excluded.channel, path = excluded.path, value = excluded.value"
-_MOVE = """
-moved AS (
-    UPDATE @threads threads SET revision = threads.revision + 1 FROM judged j
-    WHERE threads.t = j.t AND j.why = '' AND j.moves AND NOT j.is_new
-)"""

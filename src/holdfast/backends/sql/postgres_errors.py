@@ -1,5 +1,7 @@
 """What goes wrong with Postgres: what passes by itself, and what to tell of the rest."""
 
+import re
+
 import psycopg
 from psycopg import errors as pg
 
@@ -33,10 +35,13 @@ def is_passing(error: psycopg.Error) -> bool:
 
 def explained(error: psycopg.Error, where: str, password: str) -> StoreError:
     """What failed, on what, and what to do."""
-    text = " ".join(str(error).split())
-    if password:
-        text = text.replace(password, "***")
+    text = without(" ".join(str(error).split()), password)
     return StoreError(f"{where}: {text}{_hint(error, text)}")
+
+
+def without(text: str, password: str) -> str:
+    """A message without the password, wherever that stands by itself."""
+    return re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", "***", text) if password else text
 
 
 def _hint(error: psycopg.Error, text: str) -> str:

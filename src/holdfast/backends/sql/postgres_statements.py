@@ -8,6 +8,7 @@ it does on tables that it has no statistics of yet.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from string import ascii_letters, digits
 from typing import Any, NamedTuple
 
 from psycopg import sql
@@ -15,6 +16,7 @@ from psycopg import sql
 from holdfast.backends.sql.family import Condition
 from holdfast.backends.sql.schema import Format, Migration
 from holdfast.engine.records import Key
+from holdfast.errors import BadURL
 
 _FIRST = (
     """
@@ -77,6 +79,9 @@ _TABLES = ("threads", "rows", "segments", "writes", "schema")
 
 _T = "(SELECT t FROM @threads WHERE app = ? AND thread = ?)"
 
+# Schemas are the only names that get into a statement's text.
+_SCHEMA = frozenset(ascii_letters + digits + "_-$ .")
+
 _SEGMENTS_OF = """
 SELECT s.log, s.seq, s.data FROM @segments s
 WHERE s.t = {t} AND s.log = needed.log AND s.seq <= needed.seq OFFSET 0
@@ -98,6 +103,9 @@ class Statements:
     T = _T
 
     def __init__(self, schema: str = "") -> None:
+        if not _SCHEMA.issuperset(schema):
+            msg = f"a schema can't be called {schema!r} here: it may have letters, digits, _, - and $ in it"
+            raise BadURL(msg)
         self.schema = schema
         self._prefix = sql.Identifier(schema).as_string() + "." if schema else ""
         self.T = self.place(_T)

@@ -19,10 +19,11 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import tuple_row
 
-from holdfast.backends.sql.postgres_changes import EXCLUSIVE, LATE, LOCKED, MADE, SHARED, STALE, Lock, Writer
+from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long, moves
 from holdfast.backends.sql.postgres_errors import explained, is_passing, is_refused
 from holdfast.backends.sql.postgres_pools import Access, Blocking, C, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
+from holdfast.backends.sql.postgres_texts import EXCLUSIVE, SHARED, Lock
 from holdfast.backends.sql.retry import Patience
 from holdfast.backends.sql.schema import Format, Migration, can_wait, check, pending
 from holdfast.engine.records import Change
@@ -106,18 +107,20 @@ class Wire(ABC, Generic[C]):
             # In a pipeline, statements are made together by themselves, unless transactions are begun by hand.
             async with self._pipeline(connection):
                 await self._send(connection, self._writer.lock(threads))
-                await self._send(connection, self._writer.drop(threads))
+                await self._send(connection, self._writer.drop())
                 await self._end(connection)
 
         await self._patiently(go)
 
     async def _make(self, change: Change, *, is_lost: bool = False, is_locked: bool = False) -> None:
         """Make a change on its own; if an answer was lost, first look whether it was made."""
+        was_lost = False
 
         async def attempt(connection: C) -> str:
-            nonlocal is_lost
+            nonlocal is_lost, was_lost
             if is_lost and change.rows and await self._was_made(connection, change):
                 return MADE
+            was_lost |= is_lost
             is_lost = True  # until there is an answer
             try:
                 why = await (self._make_locked if is_locked else self._make_at_once)(connection, change)
@@ -125,9 +128,12 @@ class Wire(ABC, Generic[C]):
                 is_lost = _has_lost(connection, error)
                 raise
             is_lost = False
+            # A server goes on with what it was told on a lost connection: it may have been made since that look.
+            if was_lost and why not in (MADE, STALE, LATE) and change.rows and await self._was_made(connection, change):
+                return MADE
             return why
 
-        is_locked = is_locked or needs_time(change)
+        is_locked = is_locked or is_long(change)
         for _ in range(_AGAIN):
             why = await self._patiently(attempt)
             self._access.has_written = True
@@ -145,15 +151,17 @@ class Wire(ABC, Generic[C]):
     async def _make_locked(self, connection: C, change: Change) -> str:
         async with self._transaction(connection):
             await self._send(connection, self._writer.lock([change.thread]))
-            why = _answer(await self._ask(connection, self._writer.batch([change], lock=LOCKED)))
+            first, *others = self._writer.pieces(change)
+            why = _answer(await self._ask(connection, first))
             if why == MADE:
                 async with self._pipeline(connection):
-                    for query in self._writer.rest(change):
+                    for query in (*others, *self._writer.rest(change)):
                         await self._send(connection, query)
         return why
 
     async def _was_made(self, connection: C, change: Change) -> bool:
-        return bool(await self._alone(connection, self._writer.proof(change)) == [(len(change.rows),)])
+        query, count = self._writer.proof(change)
+        return bool(await self._alone(connection, query) == [(count,)])
 
     async def _patiently(self, action: Callable[[C], Awaitable[T]]) -> T:
         """Something that can be done again as it is."""
@@ -304,14 +312,9 @@ def _has_lost(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
     return connection.closed or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
 
 
-def needs_time(change: Change) -> bool:
-    """Whether a change does more than a single statement can, on a thread that is locked for it."""
-    return bool(change.settle or change.drop_rows or change.rewrites) or change.trim is not None
-
-
 def is_only_writes(change: Change) -> bool:
     """Whether a change is pending writes and nothing else; then it shares its lock with others like it."""
-    return bool(change.writes) and not change.alters_rows() and not change.segments
+    return bool(change.writes) and not moves(change)
 
 
 def lock_for(changes: Sequence[Change]) -> Lock:

@@ -272,9 +272,8 @@ class BlockingWire:
             for found, migration in pending(read_format(connection), migrations, self._path):
                 for statement in migration.statements:
                     connection.execute(statement)
-                connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER, oldest INTEGER)")
-                connection.execute("DELETE FROM holdfast_schema")
-                connection.execute("INSERT INTO holdfast_schema (version, oldest) VALUES (?, ?)", found)
+                for statement in sqlite_statements.write_format(found):
+                    connection.execute(statement)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from holdfast.backends.sql.family import Condition
 from holdfast.backends.sql.programs import Rows
-from holdfast.backends.sql.schema import Migration
+from holdfast.backends.sql.schema import Format, Migration
 from holdfast.engine.records import Key
 
 _FIRST = (
@@ -82,6 +82,17 @@ _FIRST = (
 )
 
 MIGRATIONS = (Migration(_FIRST),)
+
+
+def write_format(found: Format) -> Sequence[str]:
+    """The statements that record a format."""
+    version, oldest = map(int, found)
+    return (
+        "CREATE TABLE IF NOT EXISTS holdfast_schema (version INTEGER, oldest INTEGER)",
+        "DELETE FROM holdfast_schema",
+        f"INSERT INTO holdfast_schema (version, oldest) VALUES ({version}, {oldest})",
+    )
+
 
 T = "(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?)"
 # "+" keeps SQLite from walking all ids instead of the few rows that have the labels.

@@ -1,0 +1,154 @@
+"""A connection of PyMySQL's, and what is known of it: statements in, rows or an error out."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import pymysql
+from pymysql.constants import CLIENT, SERVER_STATUS
+from pymysql.cursors import Cursor
+
+from holdfast.backends.sql.mysql_errors import FAILURES, code_of, is_lost
+from holdfast.backends.sql.mysql_programs import Step, proof_of, steps_of
+from holdfast.backends.sql.programs import Program
+from holdfast.errors import Conflict, StoreError
+
+Connection: TypeAlias = "pymysql.Connection[Any]"  # only its stubs are generic
+_SLACK = 1024
+_LARGEST = 4 << 20
+_OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
+
+
+@dataclass(slots=True)
+class Session:
+    """A connection in use. Its text is put together by the driver, from constants of ours and values that it escapes."""
+
+    connection: Connection
+    packet: int
+    """The longest statement that the server takes."""
+    used: float = 0
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether it is MariaDB, whose SQL differs in places."""
+        return "MariaDB" in self.connection.server_version
+
+    @property
+    def room(self) -> int:
+        """How long a packet may be: enough to make good use of it, and no more than the server takes."""
+        return min(self.packet - _SLACK, _LARGEST)
+
+    def ask(self, sql: str, params: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """The rows that a statement returns."""
+        cursor = self.connection.cursor(Cursor)
+        texts = [self._text(cursor, Step(sql, params))]
+        if not self.connection.get_autocommit():
+            texts.append("COMMIT")  # or the next read would see the same moment again
+        rows: list[Sequence[Any]] = []
+        for packet in self._packets(texts):
+            cursor.execute(packet)
+            rows += cursor.fetchall()
+            while cursor.nextset():
+                pass
+        return rows
+
+    def run(self, program: Program, *, alone: bool = True) -> None:
+        """Run a program in a transaction of its own; a check that does not hold is a `Conflict`, and undoes all."""
+        cursor = self.connection.cursor(Cursor)
+        sent: list[Step] = []
+        done = -1  # what begins it
+
+        def texts() -> Iterator[str]:
+            yield "START TRANSACTION"
+            for step in steps_of(program, room=self.room, alone=alone):
+                sent.append(step)
+                yield self._text(cursor, step)
+            yield "COMMIT"
+
+        try:
+            for packet in self._packets(texts()):
+                cursor.execute(packet)
+                done += 1
+                while cursor.nextset():
+                    done += 1
+        except BaseException as error:
+            if isinstance(error, StoreError) or not is_lost(error):
+                self._undo()
+            if done < len(sent) and code_of(error) == sent[done].number and (what := sent[done].what):
+                raise Conflict(what) from None
+            raise
+
+    def has(self, program: Program) -> bool:
+        """Whether all that a program puts is there."""
+        proof, count = proof_of(program, room=self.room)
+        return bool(proof) and sum(self.ask(sql, params)[0][0] for sql, params, *_ in proof) == count
+
+    def is_in_transaction(self) -> bool:
+        """Whether its owner has left something open. Only the answer to a command says so."""
+        self.connection.ping(reconnect=False)
+        return bool(self.connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        with suppress(*FAILURES):
+            self.connection.close()
+
+    def _undo(self) -> None:
+        try:
+            self.connection.rollback()
+        except FAILURES as error:
+            # The server undoes it by itself when it is told that nobody is there.
+            self.connection.close()
+            raise ConnectionResetError(str(error)) from error
+
+    def _text(self, cursor: Cursor, step: Step) -> str:
+        """A statement with its values in it, in the server's own dialect; names go as the bytes that they are."""
+        params = [param.encode() if isinstance(param, str) else param for param in step.params]
+        text: str = cursor.mogrify(native(step.sql, is_mariadb=self.is_mariadb), params)
+        if len(text) > self.packet - _SLACK:
+            msg = (
+                f"this would take a packet of {len(text):,} bytes, and the server's max_allowed_packet is "
+                f"{self.packet:,}: raise it, or have smaller checkpoints"
+            )
+            raise StoreError(msg)
+        return text
+
+    def _packets(self, texts: Iterable[str]) -> Iterator[str]:
+        """Statements, as many in a packet as there is room for, if the connection takes more than one at all."""
+        is_multiple = bool(self.connection.client_flag & CLIENT.MULTI_STATEMENTS)
+        packet: list[str] = []
+        size = 0
+        for text in texts:
+            if packet and (size + len(text) > self.room or not is_multiple):
+                yield ";\n".join(packet)
+                packet, size = [], 0
+            packet.append(text)
+            size += len(text) + 2
+        yield ";\n".join(packet)
+
+
+@lru_cache(maxsize=512)
+def native(sql: str, *, is_mariadb: bool) -> str:
+    """A statement as the driver takes it, and the server.
+
+    What comes to a row that is there already is called VALUES(…) by MariaDB, and by a name of its own in MySQL, which
+    is about to forget the other way.
+    """
+    if not is_mariadb and "VALUES(" in sql:
+        sql = sql.replace("ON DUPLICATE KEY UPDATE", "AS new ON DUPLICATE KEY UPDATE")
+        sql = re.sub(r"VALUES\((\w+)\)", r"new.\1", sql)
+    return sql.replace("%", "%%").replace("?", "%s")
+
+
+def refuse_old(version: str) -> None:
+    """Raise for a server that lacks what is needed: JSON_TABLE, above all."""
+    kind = "MariaDB" if "MariaDB" in version else "MySQL"
+    # MariaDB once had to hide its first number from replicas.
+    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", version.removeprefix("5.5.5-"))
+    found = tuple(map(int, numbers.groups())) if numbers else ()
+    if found < (oldest := _OLDEST[kind]):
+        msg = f"holdfast needs {kind} {'.'.join(map(str, oldest))} or newer; this server is {version}"
+        raise StoreError(msg)
