@@ -22,7 +22,7 @@ class Process(NamedTuple):
 
     def alive(self) -> bool:
         """Whether this very process runs; a dead one that nobody has reaped does not."""
-        if started(self.pid):
+        if started(self.pid) == self.started:
             return True
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)

@@ -5,14 +5,26 @@ types them in. A block that can't run by itself says so behind its language, and
 
     ```python no-run              never run: it needs something that is not there
     ```python needs=some.module   run where that module can be imported
+    ```python server=postgres     run where that server is: URLs in it lead to a database of the page's own
+
+Blocks of SQL and of a console are run too, if they name a server. In a console, `$ ` stands before a command and what it
+prints stands below; `…` is whatever comes there.
 """
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from secrets import token_hex
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
+import servers
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -20,26 +32,34 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_SERVER_URL = re.compile(r"\b(?:postgresql|mysql)://[^\s/\"'`]+/agents\b")
 
 
 class Block(NamedTuple):
     line: int
+    language: str
     tags: list[str]
     code: str
 
+    def tag(self, name: str) -> list[str]:
+        return [tag.partition("=")[2] for tag in self.tags if tag.startswith(f"{name}=")]
 
-def python_blocks(page: Path) -> list[Block]:
+
+def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(text[: found.start()].count("\n") + 2, found[2].split(), found[3])
+        Block(text[: found.start()].count("\n") + 2, found[1] or "", found[2].split(), found[3])
         for found in _BLOCK.finditer(text)
-        if found[1] == "python"
+        if found[1] == "python" or "server=" in found[2]
     ]
 
 
+def python_blocks(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language == "python"]
+
+
 def can_run(block: Block) -> bool:
-    needs = [tag.removeprefix("needs=") for tag in block.tags if tag.startswith("needs=")]
-    return "no-run" not in block.tags and all(_is_installed(module) for module in needs)
+    return "no-run" not in block.tags and all(_is_installed(module) for module in block.tag("needs"))
 
 
 def _is_installed(module: str) -> bool:
@@ -53,21 +73,112 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=name_of)
+class Reader:
+    """Somebody who types a page in, with an empty database on each server that it names."""
+
+    def __init__(self, page: Path, database: Callable[[str], str]) -> None:
+        self._page = page
+        self._database = database
+        self._urls: dict[str, str] = {}
+        self._names: dict[str, object] = {"__name__": "__main__"}
+
+    def run(self, block: Block) -> None:
+        code = block.code
+        for server in block.tag("server"):
+            url = self._urls.setdefault(server, self._database(server)) if server in self._urls else self._open(server)
+            code = _SERVER_URL.sub(url, code)
+        match block.language:
+            case "python":
+                # Padded, so that a traceback names the line of the page.
+                exec(compile("\n" * (block.line - 1) + code, str(self._page), "exec"), self._names)
+            case "sql":
+                ask(self._urls[block.tag("server")[0]], code)
+            case "console":
+                type_in(code)
+            case _:
+                pytest.fail(f"line {block.line}: what is to be done with {block.language}?")
+
+    def _open(self, server: str) -> str:
+        self._urls[server] = self._database(server)
+        return self._urls[server]
+
+
+def ask(url: str, code: str) -> None:
+    """Each statement has to be one that the server takes."""
+    connection: Any = servers.postgres(url) if url.startswith("postgres") else servers.mysql(url)
+    with closing(connection), connection.cursor() as cursor:
+        for statement in filter(str.strip, code.split(";\n")):
+            cursor.execute(statement.encode())
+
+
+def type_in(code: str) -> None:
+    """Each command prints what stands below it."""
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+        line, *shown = part.rstrip().split("\n")
+        done = subprocess.run(["bash", "-c", line], env=env, text=True, capture_output=True, check=False)
+        printed = [_even(line) for line in (done.stdout + done.stderr).splitlines()]
+        wanted = [".*".join(map(re.escape, _even(line).split("…"))) for line in shown]
+        assert len(printed) == len(wanted), (line, printed)
+        assert [pair for pair in zip(printed, wanted, strict=True) if not re.fullmatch(*reversed(pair))] == [], line
+
+
+def _even(line: str) -> str:
+    return re.sub(" +", " ", line.rstrip())
+
+
+@contextmanager
+def databases() -> Iterator[Callable[[str], str]]:
+    """A function that makes an empty database on a server and returns its URL."""
+    with ExitStack() as stack:
+
+        def new(server: str) -> str:
+            if server != "postgres":
+                return stack.enter_context(servers.fresh(server))
+            return stack.enter_context(postgres_database())
+
+        yield new
+
+
+@contextmanager
+def postgres_database() -> Iterator[str]:
+    url = servers.url_of("postgres")
+    name = f"t_{token_hex(8)}"
+    with servers.postgres(url) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            yield urlsplit(url)._replace(path=f"/{name}").geturl()
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
 def test_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server, what needs it is left out, and the page is skipped at its end."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__"}
-    for block in python_blocks(page):
-        # Padded, so that a traceback names the line of the page.
-        code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
-        if can_run(block):
-            exec(code, names)
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)
+    left_out: pytest.skip.Exception | None = None
+    with databases() as database:
+        reader = Reader(page, database)
+        for block in blocks(page):
+            if block.language == "python":
+                compile(block.code, f"{page}:{block.line}", "exec")
+            if not can_run(block):
+                continue
+            try:
+                reader.run(block)
+            except pytest.skip.Exception as reason:
+                left_out = reason
+    if left_out is not None:
+        raise left_out
 
 
 def test_tags_are_known() -> None:
     """A typo in a tag must not keep a block from running, or from being skipped."""
-    tags = {tag for page in PAGES for block in python_blocks(page) for tag in block.tags}
-    assert {tag for tag in tags if tag != "no-run" and not tag.startswith("needs=")} == set()
+    tags = {tag for page in PAGES for block in blocks(page) for tag in block.tags}
+    known = ("needs=", "server=")
+    assert {tag for tag in tags if tag != "no-run" and not tag.startswith(known)} == set()
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/reference.md"])

@@ -214,9 +214,8 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
         traced.revisions.add(found.revisions.get(thread, 0))
         for segment in sorted(found.segments):
             traced.logs[segment.log].append(segment.data)
-        for write in sorted(
-            whole_writes(found.writes), key=lambda write: writes_sort_key(write.path, write.task, write.idx)
-        ):
+        whole = whole_writes(found.writes)
+        for write in sorted(whole, key=lambda write: writes_sort_key(write.path, write.task, write.idx)):
             writes[write.key.id, write.channel].append(write)
     for (id_, channel), trail in trails.items():
         history = traced.histories[id_, channel] = History(trail.seed)

@@ -118,7 +118,7 @@ class Writer:
         ]
 
     def proof(self, change: Change) -> tuple[Query, int]:
-        """A count of a change's rows and writes that are stored, rows exactly as they are in it; and what it must be."""
+        """A count of a change's rows (as they are in it) and writes that are stored, and what it must come to."""
         blob = Blob()
         rows = [_row(0, row, blob) for row in change.rows]
         writes = [_write(0, write, blob) for write in change.writes]

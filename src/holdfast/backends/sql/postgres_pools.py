@@ -24,6 +24,8 @@ Asyncio = psycopg.AsyncConnection[Any]
 C_co = TypeVar("C_co", Blocking, Asyncio, covariant=True)
 C = TypeVar("C", Blocking, Asyncio)
 
+_WHO = "SELECT pg_backend_pid()"
+
 
 @dataclass(slots=True)
 class Access:
@@ -56,26 +58,34 @@ class Access:
     def connect(self) -> Blocking:
         """A new connection for blocking callers."""
         connection = psycopg.connect(**self.conninfo, autocommit=True)
-        connection.prepare_threshold = self._threshold()
-        if self.prepare == "auto":
-            row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-            self._mind_poolers(connection, row)
-        if self.read_only:  # by transactions: a setting would stay behind in the connection of a pooler
-            connection.autocommit = False
-            connection.read_only = True
+        try:
+            connection.prepare_threshold = self._threshold()
+            if self.prepare == "auto":
+                row = connection.execute(_WHO, prepare=False).fetchone()
+                self._mind_poolers(connection, row)
+            if self.read_only:  # by transactions: a setting would stay behind in the connection of a pooler
+                connection.autocommit = False
+                connection.read_only = True
+        except BaseException:
+            connection.close()
+            raise
         self.was_reached = True
         return connection
 
     async def connect_asyncio(self) -> Asyncio:
         """A new connection for the running loop."""
         connection = await psycopg.AsyncConnection.connect(**self.conninfo, autocommit=True)
-        connection.prepare_threshold = self._threshold()
-        if self.prepare == "auto":
-            cursor = await connection.execute("SELECT pg_backend_pid()", prepare=False)
-            self._mind_poolers(connection, await cursor.fetchone())
-        if self.read_only:
-            await connection.set_autocommit(False)
-            await connection.set_read_only(True)
+        try:
+            connection.prepare_threshold = self._threshold()
+            if self.prepare == "auto":
+                cursor = await connection.execute(_WHO, prepare=False)
+                self._mind_poolers(connection, await cursor.fetchone())
+            if self.read_only:
+                await connection.set_autocommit(False)
+                await connection.set_read_only(True)
+        except BaseException:
+            await connection.close()
+            raise
         self.was_reached = True
         return connection
 
