@@ -177,7 +177,7 @@ def _with_needs(names: Iterable[str]) -> list[str]:
 
 def _dependants(names: Iterable[str]) -> list[str]:
     found = list(names)
-    return [name for name, kind in KINDS.items() if False]
+    return [name for name, kind in KINDS.items() if any(need in found for need in kind.needs)]
 
 
 def _alone() -> AbstractContextManager[None]:

@@ -90,9 +90,9 @@ class _Opening(psycopg_pool.AsyncConnectionPool[Any]):
     def __init__(self, pool: Any) -> None:
         pass
 
-    async def getconn(self, timeout: float | None = None) -> Any:
+    async def getconn(self, *args: Any, **options: Any) -> Any:
         await self.open()
-        return await super().getconn(timeout)
+        return await super().getconn(*args, **options)
 
 
 def _driver(url: str) -> dict[str, Any]:

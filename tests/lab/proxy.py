@@ -14,6 +14,7 @@ counted over all connections, from 1, and from 1 again whenever a fault is asked
         proxy.hold()           # nothing gets through any connection, until release()
         proxy.refuse()         # nobody listens, until accept()
         proxy.delay = 0.01     # seconds, each way
+        proxy.afterwards = act # called at each loss, before the client hears of it
 """
 
 import socket
@@ -79,6 +80,7 @@ class Proxy:
         user, at, _ = parts.netloc.rpartition("@")
         self.url = urlunsplit(parts._replace(netloc=f"{user}{at}127.0.0.1:{self.port}"))
         self.delay = 0.0
+        self.afterwards: Callable[[], None] | None = None
         self.accepted = 0
         """How many connections were made in all."""
         self.exchanges = 0
@@ -102,6 +104,7 @@ class Proxy:
 
     def count(self) -> None:
         """Count exchanges from 1 again, with no fault to come."""
+        self.afterwards = None
         self._expect(Fault(set()))
 
     @property
@@ -199,7 +202,7 @@ class Proxy:
                 lane.is_answered = False
                 strikes = self._begin_exchange()
                 if strikes and not self._fault.loses_reply:
-                    lane.cut()
+                    self._strike(lane)
                 lane.swallows = strikes
             self._hand_on(data, lane, lane.server)
         self._end(lane)
@@ -211,7 +214,7 @@ class Proxy:
                 lane.server.settimeout(_SILENCE)
                 while _received(lane.server):
                     pass
-                lane.cut()
+                self._strike(lane)
                 break
             lane.is_answered = True
             self._hand_on(data, lane, lane.client)
@@ -224,6 +227,11 @@ class Proxy:
             strikes = self.exchanges in self._fault.at
             self._fault.at.discard(self.exchanges)
         return strikes
+
+    def _strike(self, lane: Lane) -> None:
+        if self.afterwards:
+            self.afterwards()
+        lane.cut()
 
     def _hand_on(self, data: bytes, lane: Lane, target: socket.socket) -> None:
         if self.delay:

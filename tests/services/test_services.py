@@ -128,6 +128,7 @@ def test_a_replica_and_a_bouncer_follow_the_server_that_was_made_anew() -> None:
     started("postgres-replica")
     started("pgbouncer")
     services("up", "--fast", "--fresh", "postgres")
+    assert all(fleet.find(name).answers() for name in ("postgres-replica", "pgbouncer"))
     remember(fleet.find("postgres"))
     servers.replicated()
     assert [remembers(fleet.find("postgres-replica")), remembers(fleet.find("pgbouncer"))] == [True, True]

@@ -152,16 +152,16 @@ class AsyncioWire(Wire[Asyncio]):
         self._access.has_written = True
         for job, (why,) in zip(jobs, answers, strict=True):
             if why in (STALE, LATE):
-                here.start(self._finish(job, is_locked=True))
+                here.start(self._finish(job, after=why))
             elif not job.done.done():
                 if why == MADE:
                     job.done.set_result(None)
                 else:
                     job.done.set_exception(Conflict(why))
 
-    async def _finish(self, job: Job, *, is_lost: bool = False, is_locked: bool = False) -> None:
+    async def _finish(self, job: Job, *, is_lost: bool = False, after: str = MADE) -> None:
         try:
-            await self._make(job.change, is_lost=is_lost, is_locked=is_locked)
+            await self._make(job.change, is_lost=is_lost, after=after)
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
             if not job.done.done():
                 job.done.set_exception(error)

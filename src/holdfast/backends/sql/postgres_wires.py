@@ -23,7 +23,7 @@ from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is
 from holdfast.backends.sql.postgres_errors import explained, is_passing, is_refused
 from holdfast.backends.sql.postgres_pools import Access, Blocking, C, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
-from holdfast.backends.sql.postgres_texts import EXCLUSIVE, SHARED, Lock
+from holdfast.backends.sql.postgres_texts import EXCLUSIVE, LOCKED, SHARED, Lock
 from holdfast.backends.sql.retry import Patience
 from holdfast.backends.sql.schema import Format, Migration, can_wait, check, pending
 from holdfast.engine.records import Change
@@ -112,9 +112,13 @@ class Wire(ABC, Generic[C]):
 
         await self._patiently(go)
 
-    async def _make(self, change: Change, *, is_lost: bool = False, is_locked: bool = False) -> None:
-        """Make a change on its own; if an answer was lost, first look whether it was made."""
+    async def _make(self, change: Change, *, is_lost: bool = False, after: str = MADE) -> None:
+        """Make a change on its own; if an answer was lost, first look whether it was made.
+
+        `after` is what became of a try to make it together with others.
+        """
         was_lost = False
+        lock = _next_lock(change, after)
 
         async def attempt(connection: C) -> str:
             nonlocal is_lost, was_lost
@@ -123,7 +127,10 @@ class Wire(ABC, Generic[C]):
             was_lost |= is_lost
             is_lost = True  # until there is an answer
             try:
-                why = await (self._make_locked if is_locked else self._make_at_once)(connection, change)
+                if lock == LOCKED:
+                    why = await self._make_locked(connection, change)
+                else:
+                    why = _answer(await self._alone(connection, self._writer.batch([change], lock=lock)))
             except psycopg.Error as error:
                 is_lost = _has_lost(connection, error)
                 raise
@@ -133,7 +140,6 @@ class Wire(ABC, Generic[C]):
                 return MADE
             return why
 
-        is_locked = is_locked or is_long(change)
         for _ in range(_AGAIN):
             why = await self._patiently(attempt)
             self._access.has_written = True
@@ -141,12 +147,9 @@ class Wire(ABC, Generic[C]):
                 return
             if why not in (STALE, LATE):
                 raise Conflict(why)  # type: ignore[arg-type] # these are all that the statement says
-            is_locked = True
+            lock = _next_lock(change, why)
         msg = f"{self._access}: thread {change.thread!r} is changed by others all the time"
         raise StoreError(msg)
-
-    async def _make_at_once(self, connection: C, change: Change) -> str:
-        return _answer(await self._alone(connection, self._writer.batch([change], lock=lock_for([change]))))
 
     async def _make_locked(self, connection: C, change: Change) -> str:
         async with self._transaction(connection):
@@ -320,6 +323,13 @@ def is_only_writes(change: Change) -> bool:
 def lock_for(changes: Sequence[Change]) -> Lock:
     """The lock that some changes take on their threads."""
     return SHARED if all(map(is_only_writes, changes)) else EXCLUSIVE
+
+
+def _next_lock(change: Change, why: str) -> Lock:
+    """The lock for the next try: one that was late must not share it, one that was stale has to wait for it."""
+    if why == STALE or is_long(change):
+        return LOCKED
+    return EXCLUSIVE if why == LATE else lock_for([change])
 
 
 def _answer(rows: Rows) -> str:

@@ -1,0 +1,137 @@
+"""How many times each operation goes to a server and back, counted on the way there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import servers
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from proxy import Proxy
+
+from holdfast.testing import Half
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
+
+SERVERS = ["postgres", "mariadb", "mysql"]
+
+
+class Counted:
+    """A saver whose round trips are counted; whatever has to be prepared once has been."""
+
+    def __init__(self, proxy: Proxy, half: Half) -> None:
+        self.proxy = proxy
+        self.half = half
+
+    async def trips(self, call: Callable[[], Awaitable[Any]]) -> int:
+        """How many it takes when it is done for the second time."""
+        await call()
+        self.proxy.count()
+        await call()
+        return self.proxy.exchanges
+
+
+@pytest.fixture(params=["sync", "async"])
+def half(request: Any) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=SERVERS)
+def run(request: Any, half: Any) -> Any:
+    """Runs a coroutine over a counted saver, in one event loop."""
+
+    def run(test: Callable[[Counted], Awaitable[None]]) -> None:
+        async def go() -> None:
+            opened = Half(proxy.url, half)
+            await test(Counted(proxy, opened))
+            await opened.close()
+
+        with servers.fresh(request.param) as url, Proxy(url) as proxy:
+            asyncio.run(go())
+
+    return run
+
+
+def _putting(counted: Counted, thread: str = "t") -> Callable[[], Awaitable[None]]:
+    """Puts the next checkpoint at each call: a list that grows, a dict that changes, a small value."""
+    number = 0
+
+    async def put() -> None:
+        nonlocal number
+        values = {"l": [LONG] * (number + 1), "d": {"k": number, "t": LONG}, "small": number}
+        await counted.half.put(
+            config_of(thread, name(number - 1) if number else None),
+            checkpoint_of(name(number), values),
+            {"user": "ann"},
+        )
+        number += 1
+
+    return put
+
+
+def test_put(run: Any) -> None:
+    """One, whether the thread begins or goes on."""
+
+    async def test(counted: Counted) -> None:
+        put = _putting(counted)
+        await put()
+        assert await counted.trips(put) == 1
+        counted.proxy.count()
+        await _putting(counted, "another")()
+        assert counted.proxy.exchanges == 1
+
+    run(test)
+
+
+def test_put_writes(run: Any) -> None:
+    """One, for whoever comes first and for whoever repeats it."""
+
+    async def test(counted: Counted) -> None:
+        put = _putting(counted)
+        await put()
+        writes = [("l", [LONG]), ("other", 1)]
+        assert await counted.trips(lambda: counted.half.put_writes(config_of("t", name(0)), writes, "task")) == 1
+
+    run(test)
+
+
+def test_get_tuple_and_list(run: Any) -> None:
+    """One for a checkpoint, its values and its writes; one for a page of a listing, with or without a filter."""
+
+    async def test(counted: Counted) -> None:
+        put = _putting(counted)
+        for _ in range(30):
+            await put()
+        await counted.half.put_writes(config_of("t", name(29)), [("l", [LONG])], "task")
+        assert await counted.trips(lambda: counted.half.values("t")) == 1
+        assert await counted.trips(lambda: counted.half.values("t", name(3))) == 1
+        assert await counted.trips(lambda: counted.half.list(config_of("t"), limit=20)) == 1
+        assert await counted.trips(lambda: counted.half.list(filter={"user": "ann"}, limit=20)) == 1
+
+    run(test)
+
+
+def test_delete_thread(run: Any) -> None:
+    """One, however much is in it."""
+
+    async def test(counted: Counted) -> None:
+        for thread in ("a", "b"):
+            put = _putting(counted, thread)
+            for _ in range(5):
+                await put()
+        threads = iter("ab")
+        assert await counted.trips(lambda: counted.half.delete_thread(next(threads))) == 1
+
+    run(test)
+
+
+def test_delta_history(run: Any) -> None:
+    """Two reads, however long the chain and wherever the seed."""
+
+    async def test(counted: Counted) -> None:
+        await counted.half.save("t", name(0), {"d": _DeltaSnapshot([LONG])})
+        for number in range(1, 20):
+            await counted.half.put_writes(config_of("t", name(number - 1)), [("d", [LONG])], "task")
+            await counted.half.save("t", name(number), parent=name(number - 1), empty=["d"])
+        assert await counted.trips(lambda: counted.half.history(config_of("t"), ["d"])) == 2
+
+    run(test)
