@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from services import fleet, places
-from services.fleet import KINDS
+from services.fleet import KINDS, WANTED
 from services.packages import Unavailable
 from services.server import Instance
 
 _HELP = """\
 Installs and starts the real servers that the tests need, each in a folder and on a port of its own.
 
-  python -m services up                    all of them; those that are up are left alone
+  python -m services up                    all that tests want; those that are up are left alone
   python -m services up postgres mariadb   some of them, and what they need
   python -m services up --fresh            with empty data
   python -m services status                what is up, where its log is
@@ -38,17 +38,16 @@ is there is used, and for the rest you are told what to install.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit status."""
     parser = argparse.ArgumentParser(
-        "services", description=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m services", description=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
-    named.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(KINDS)}; all if none is given")
+    named.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(KINDS)}")
     speed = argparse.ArgumentParser(add_help=False)
     speed.add_argument("--fast", action="store_true", help="do not wait for the disk: safe from all but power cuts")
     up = commands.add_parser("up", parents=[named, speed], help="install and start servers")
     up.add_argument("--fresh", action="store_true", help="with empty data")
-    run = commands.add_parser("run", parents=[speed], help="run a command with servers of its own")
-    run.add_argument("names", nargs="*", metavar="NAME", help="as above; all if none is given")
+    commands.add_parser("run", parents=[named, speed], help="run a command with servers of its own")
     commands.add_parser("down", parents=[named], help="end servers")
     commands.add_parser("status", parents=[named], help="what is up")
     commands.add_parser("env", parents=[named], help="lines for a shell that name the servers that are up")
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     split = given.index("--") if "--" in given else len(given)
     options, command = parser.parse_args(given[:split]), given[split + 1 :]
-    names: list[str] = options.names or list(KINDS)
+    names: list[str] = options.names or list(WANTED if options.command in {"up", "run"} else KINDS)
     unknown = [name for name in names if name not in KINDS]
     if unknown:
         parser.error(f"no server is called {unknown[0]}; there are {', '.join(KINDS)}")
@@ -88,10 +87,10 @@ class _Progress:
 
 def _up(names: Sequence[str], *, fresh: bool, fast: bool) -> int:
     say = _Progress()
-    given = [name for name, kind in KINDS.items() if os.environ.get(kind.variable)]
-    for name in given if not names else ():
-        say(name, f"is given by {KINDS[name].variable}")
-    problems = fleet.up(names or [name for name in KINDS if name not in given], fresh=fresh, fast=fast, say=say)
+    given = {name: variable for name in WANTED if (variable := fleet.given(name))}
+    for name, variable in given.items() if not names else ():
+        say(name, f"is left to {variable}")
+    problems = fleet.up(names or [name for name in WANTED if name not in given], fresh=fresh, fast=fast, say=say)
     return 1 if any(_counts(name, why) for name, why in problems.items()) else 0
 
 
@@ -113,7 +112,8 @@ def _run(names: Sequence[str], command: Sequence[str], *, fast: bool) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with ExitStack() as stack:
         servers: dict[str, Instance] = {}
-        for name in sorted(set(names) - set(problems), key=list(KINDS).index):
+        usable = [name for name in KINDS if name in names and not {name, *KINDS[name].needs} & problems.keys()]
+        for name in usable:
             needs = {need: servers[need] for need in KINDS[name].needs if need in servers}
             servers[name] = stack.enter_context(fleet.private(name, fast=fast, needs=needs))
             say(name, f"up on port {servers[name].port}: {KINDS[name].version()}, {'fast' if fast else 'durable'}")

@@ -1,5 +1,6 @@
 """All servers together: which there are, and how they are brought up and down."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,14 +11,20 @@ from secrets import token_hex
 from typing import Protocol
 
 from services import packages, places, processes
+from services.etcd import Etcd
+from services.mongodb import MongoDB
 from services.mysql import MariaDB, MySQL
 from services.packages import Unavailable
 from services.postgres import PgBouncer, Postgres, Replica
 from services.processes import Process
+from services.redis import Redis
 from services.server import Failed, Instance, Kind
 
 # In an order in which each comes after those that it needs.
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Postgres(), Replica(), PgBouncer(), MariaDB(), MySQL())}
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind for kind in (Postgres(), Replica(), PgBouncer(), MariaDB(), MySQL(), Redis(), Etcd(), MongoDB())
+}
+WANTED = [name for name, kind in KINDS.items() if kind.wanted]
 
 
 class Say(Protocol):
@@ -31,6 +38,12 @@ def find(name: str) -> Instance:
     """The shared instance of a server, up or not."""
     kind = KINDS[name]
     return Instance(kind, places.home() / name, needs={need: find(need) for need in kind.needs})
+
+
+def given(name: str) -> str | None:
+    """The environment variable that is set and names this server, or one that this one would have to follow."""
+    kinds = [KINDS[each] for each in (name, *KINDS[name].needs)]
+    return next((kind.variable for kind in kinds if os.environ.get(kind.variable)), None)
 
 
 def missing(name: str) -> str | None:

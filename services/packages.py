@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -97,6 +98,16 @@ def unpack(package: str, folder: Path, *, suite: str, stand_ins: Iterable[str] =
     shutil.rmtree(folder, ignore_errors=True)
     work.joinpath("root").rename(folder)
     shutil.rmtree(work)
+
+
+def pip(package: str, folder: Path) -> None:
+    """Unpack a wheel into a folder; what it depends on is left out."""
+    work = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(work, ignore_errors=True)
+    places.claim(work)
+    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work), package])
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)
 
 
 def _debian(package: str) -> tuple[str, str]:

@@ -34,6 +34,7 @@ class Kind(ABC):
     port: ClassVar[int]  # taken if it is free
     apt: ClassVar[tuple[str, ...]] = ()  # packages that bring it
     needs: ClassVar[tuple[str, ...]] = ()  # servers that have to be up before; its own data is then made at each start
+    wanted: ClassVar[bool] = True  # it is up when nobody says which; no test wants the others yet
     optional: ClassVar[bool] = False  # where it can't be had, tests go without, even on CI
     stop: ClassVar[signal.Signals] = signal.SIGTERM  # what ends it in good order without waiting for clients
 

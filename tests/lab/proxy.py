@@ -13,6 +13,7 @@ counted over all connections, from 1, and from 1 again whenever a fault is asked
         proxy.strand()         # nothing gets through them any more, and nobody is told; new ones work
         proxy.hold()           # nothing gets through any connection, until release()
         proxy.refuse()         # nobody listens, until accept()
+        proxy.lead_to(other)   # new connections go to another server
         proxy.delay = 0.01     # seconds, each way
         proxy.afterwards = act # called at each loss, before the client hears of it
 """
@@ -74,7 +75,7 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._upstream = (parts.hostname or "127.0.0.1", parts.port or 0)
+        self.lead_to(url)
         self._listener = _listening(0)
         self.port: int = self._listener.getsockname()[1]
         user, at, _ = parts.netloc.rpartition("@")
@@ -145,6 +146,11 @@ class Proxy:
         """Listen again."""
         self._listener = _listening(self.port)
         _in_a_thread(self._accept, self._listener)
+
+    def lead_to(self, url: str) -> None:
+        """Connect those who come from now on to the server that a URL names."""
+        parts = urlsplit(url)
+        self._upstream = (parts.hostname or "127.0.0.1", parts.port or 0)
 
     @property
     def connections(self) -> int:

@@ -32,11 +32,11 @@ _PATIENCE = 10
 
 def url_of(name: str) -> str:
     """The URL of a server that all tests share; skips the test without one, and fails it on CI."""
-    given = os.environ.get(fleet.KINDS[name].variable)
+    own = os.environ.get(fleet.KINDS[name].variable)
     server = fleet.find(name)
-    if not given and not server.answers():
+    if not own and (fleet.given(name) or not server.answers()):
         _do_without(name)
-    return given or server.url
+    return own or server.url
 
 
 @contextmanager
@@ -165,8 +165,10 @@ def postgres(url: str) -> psycopg.Connection:
 
 def _do_without(name: str) -> NoReturn:
     kind = fleet.KINDS[name]
-    why = fleet.missing(name)
-    reason = f"no {name}, and no {kind.variable}: {why or f'python -m services up {name}'}"
+    why = fleet.missing(name) or f"python -m services up {name}"
+    if variable := fleet.given(name):
+        why = f"{variable} names a server of yours, which the one from here does not belong to"
+    reason = f"no {name}, and no {kind.variable}: {why}"
     if kind.optional:
         pytest.skip(reason)
     lacking(reason)

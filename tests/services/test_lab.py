@@ -25,6 +25,11 @@ class TestUrlOf:
         monkeypatch.setenv("HOLDFAST_TEST_MARIADB", "mysql://me@db.example/scratch")
         assert servers.url_of("mariadb") == "mysql://me@db.example/scratch"
 
+    def test_a_replica_of_another_server_is_not_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOLDFAST_TEST_POSTGRES", "postgresql://me@db.example/scratch")
+        with pytest.raises(pytest.skip.Exception, match="HOLDFAST_TEST_POSTGRES names a server of yours"):
+            servers.url_of("postgres-replica")
+
     def test_without_a_server_a_test_is_skipped_and_told_what_to_do(self) -> None:
         with pytest.raises(pytest.skip.Exception, match="python -m services up postgres"):
             servers.url_of("postgres")

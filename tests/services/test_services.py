@@ -178,7 +178,7 @@ def test_a_server_that_is_given_is_not_started(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(kind.variable, "given")
     done = services("up")
     assert (done.returncode, services("env").stdout) == (0, "")
-    assert "is given by HOLDFAST_TEST_MARIADB" in done.stderr
+    assert "is left to HOLDFAST_TEST_MARIADB" in done.stderr
 
 
 def test_run_lends_servers_to_a_command_and_passes_its_status_on() -> None:

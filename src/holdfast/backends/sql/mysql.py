@@ -2,10 +2,11 @@
 
     mysql://user:password@host:3306/database      mariadb:// is the same
 
-`namespace`; `pool` (connections at most); `retry` (seconds to keep trying when the server is away); `timeout` (seconds to
-wait for a connection); `unix_socket` (the path of one); `ssl` (`disabled`, `preferred`, `required`: encrypted, whoever
-answers, `verify_ca`: signed by `ssl_ca`, or by an authority that this machine knows, `verify_identity`: and for this
-host), `ssl_ca`, `ssl_cert` and `ssl_key` (files in PEM format). With `ssl_ca` alone the host is verified.
+Options: `namespace`; `pool` (connections at most); `retry` (seconds to keep trying when the server is away);
+`timeout` (seconds to wait for a connection); `unix_socket` (the path of one); `ssl` (`disabled`; `preferred`, where the
+server can; `required`, whoever answers; `verify_ca`, signed by `ssl_ca` or by an authority that this machine knows;
+`verify_identity`, and for this host); `ssl_ca`, `ssl_cert`, `ssl_key` (files in PEM format; with them, `ssl` is
+`verify_identity` unless it says otherwise).
 """
 
 import ssl
@@ -23,8 +24,9 @@ from holdfast.backends.sql.queue import AsyncioWire
 from holdfast.errors import BadURL, StoreError
 from holdfast.url import URL
 
-_OPTIONS = ("pool", "retry", "timeout", "unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key")
-_SSL = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+_FILES = ("ssl_ca", "ssl_cert", "ssl_key")
+_OPTIONS = ("pool", "retry", "timeout", "unix_socket", "ssl", *_FILES)
+_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 # In all of them a byte below 128 is the character that it is in ASCII, so nothing can end a text early.
 _CHARSETS = ("utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary")
 _PORT = 3306
@@ -47,12 +49,7 @@ def open_mysql(url: URL) -> Store:
     }
     if "unix_socket" in url.options:
         options["unix_socket"] = url.options["unix_socket"]
-    mode = url.options.get("ssl", "verify_identity" if "ssl_ca" in url.options else "preferred")
-    if mode not in _SSL:
-        msg = f"ssl must be one of {', '.join(_SSL)}, not {mode!r}"
-        raise BadURL(msg)
-    if mode == "disabled":
-        options["ssl_disabled"] = True
+    mode = _mode(url)
     access = Access(
         name=_name(url),
         options=options,
@@ -61,6 +58,7 @@ def open_mysql(url: URL) -> Store:
         pool=int(_number(url, "pool", 8, smallest=1)),
         read_only=url.read_only,
         tls=_tls(url, mode),
+        needs_tls=mode not in ("disabled", "preferred"),
     )
     return _store(access, Pool(access), url.namespace)
 
@@ -71,7 +69,9 @@ def use_connection(connection: Connection, *, namespace: str) -> Store:
         msg = f"the connection that was handed in has the charset {connection.charset}: open it with charset='utf8mb4'"
         raise StoreError(msg)
     if not connection.use_unicode or connection.decoders.get(FIELD_TYPE.LONGLONG) is not int:
-        msg = "the connection that was handed in has a `conv` or `use_unicode` of its own: holdfast needs numbers as int"
+        msg = (
+            "the connection that was handed in has a `conv` or `use_unicode` of its own; holdfast needs integers as int"
+        )
         raise StoreError(msg)
     access = Access(name="the MySQL connection that was handed in", pool=1)
     return _store(access, Given(connection), namespace)
@@ -87,26 +87,38 @@ def _store(access: Access, lender: Lender, namespace: str) -> Store:
     return Store(MySqlBackend(wire, namespace=namespace), MySqlBackend(asyncio, namespace=namespace))
 
 
+def _mode(url: URL) -> str:
+    files = [name for name in _FILES if name in url.options]
+    usual = "verify_identity" if files else "disabled" if "unix_socket" in url.options else "preferred"
+    mode = url.options.get("ssl", usual)
+    if mode not in _MODES:
+        msg = f"ssl must be one of {', '.join(_MODES)}, not {mode!r}"
+        raise BadURL(msg)
+    if files and mode in ("disabled", "preferred"):
+        msg = f"ssl={mode} and {', '.join(files)} don't go together"
+        raise BadURL(msg)
+    return mode
+
+
 def _tls(url: URL, mode: str) -> ssl.SSLContext | None:
-    """How to encrypt and whom to trust; None leaves it to the driver."""
-    files = {name: url.options[name] for name in ("ssl_ca", "ssl_cert", "ssl_key") if name in url.options}
-    if mode in ("disabled", "preferred"):
-        if files:
-            msg = f"ssl={mode} and {', '.join(files)} don't go together"
-            raise BadURL(msg)
+    """How to encrypt, and whom to trust."""
+    if mode == "disabled":
         return None
-    try:
-        context = ssl.create_default_context(cafile=files.get("ssl_ca"))
-        if "ssl_cert" in files or "ssl_key" in files:
-            context.load_cert_chain(files["ssl_cert"], files.get("ssl_key"))
-    except (OSError, KeyError) as error:
-        msg = f"can't use the files for TLS ({', '.join(files.values())}): {error}"
-        raise BadURL(msg) from error
-    # The certificates that MySQL makes for itself lack what newer versions of Python ask for.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = mode == "verify_identity"
-    if mode == "required":
-        context.verify_mode = ssl.CERT_NONE
+    context.verify_mode = ssl.CERT_REQUIRED if mode.startswith("verify") else ssl.CERT_NONE
+    authority, certificate, key = (url.options.get(name) for name in _FILES)
+    try:
+        if authority:
+            context.load_verify_locations(authority)
+        elif mode.startswith("verify"):
+            context.load_default_certs()
+        if certificate or key:
+            context.load_cert_chain(certificate or "", key)
+    except OSError as error:
+        files = ", ".join(url.options[name] for name in _FILES if name in url.options)
+        msg = f"can't use the files for TLS ({files}): {error}"
+        raise BadURL(msg) from error
     return context
 
 

@@ -1,6 +1,7 @@
 """Records in MySQL and MariaDB: what differs from the rest of the SQL family in how they lie in tables."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import orjson
@@ -67,10 +68,11 @@ class MySqlBackend(ProgramBackend):
             return program
         t = (self._app, change.thread)
         numbers = [_pairs(row.logs()) for row in change.rows]
-        for position, (into, rows, otherwise) in enumerate(program.puts):
-            if into is sql.PUT_ROWS:
-                rows = [(*row[:_LOGS], logs, *row[_LOGS + 1 :]) for row, logs in zip(rows, numbers, strict=True)]
-                program.puts[position] = Put(into, rows, otherwise)
+        for position, put in enumerate(program.puts):
+            if put.into is sql.PUT_ROWS:
+                columns = zip(put.rows, numbers, strict=True)
+                rows = [(*row[:_LOGS], logs, *row[_LOGS + 1 :]) for row, logs in columns]
+                program.puts[position] = Put(sql.PUT_ROWS, rows)
         program.puts.append(Put(sql.CLEAR_LABELS, [(*t, *row.key[1:]) for row in change.rows]))
         return program
 
@@ -102,7 +104,8 @@ def _row_in(row: Sequence[Any]) -> Sequence[Any]:
     if row[0] == 1:
         return (1, str(row[1], "utf-8"), *row[2:])
     if row[0] == 0:
-        return (*row[:_LOGS], orjson.dumps(dict(orjson.loads(row[_LOGS]))), *row[_LOGS + 1 :])
+        with suppress(ValueError):  # the family tells of what is damaged
+            return (*row[:_LOGS], orjson.dumps(dict(orjson.loads(row[_LOGS]))), *row[_LOGS + 1 :])
     return row
 
 

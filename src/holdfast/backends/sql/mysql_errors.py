@@ -15,7 +15,7 @@ DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 """Errors of a user that lacks a right."""
 _BUSY = frozenset({1205, 3572})
 _READ_ONLY = frozenset({1290, 1792, 1836, 4047})
-# The transaction was rolled back, or can be: deadlock, lock wait, no more room, a record that changed (Galera, MariaDB).
+# The transaction was rolled back, or can be: deadlocks, locks, and what clusters say in their place.
 _AGAIN = frozenset({1020, 1047, 1205, 1213, 1206, 1614, 3572})
 # The server is starting, stopping or full, or its host can't be reached right now.
 _AWAY = frozenset({1040, 1053, 1077, 1079, 1080, 1129, 1203, 1226, 2002, 2003, 3032, 3168})
@@ -26,6 +26,7 @@ _LOST = frozenset(
 )
 _UNREACHABLE = frozenset({2002, 2003})
 TOO_LARGE = 1153
+NO_TLS = 2026
 _FIRST = 1000
 _DRIVERS_OWN = range(2000, 3000)
 
@@ -72,31 +73,30 @@ def explained(error: BaseException, where: str, password: str = "") -> StoreErro
     return StoreError(f"{where}: {text}{number}{_hint(code, text)}")
 
 
-def _hint(code: int, text: str) -> str:  # noqa: PLR0911 - one for each kind of trouble
-    if code in (1045, 1698):
-        return ": check the user and the password of the URL (special characters have to be written as %XX)"
-    if code == 1049:  # noqa: PLR2004
-        return ": create the database first (CREATE DATABASE), or correct the name in the URL"
-    if code in DENIED:
-        return (
-            ": this user lacks a right. To let it create its own tables: GRANT CREATE, SELECT, INSERT, UPDATE, DELETE on "
-            "the database; to create them for it, run what `holdfast schema sql mysql` prints, and GRANT SELECT, INSERT, "
-            "UPDATE, DELETE on them"
-        )
-    if code == NO_SUCH_TABLE:
-        return ": holdfast's tables are not there: call Saver.setup()"
-    if code in _READ_ONLY:
-        return ": this server takes no writes, it is a replica or set to read_only; name the one that does"
-    if code in _BUSY:
-        return ": another transaction holds a lock; look for one that is left open"
-    if code == TOO_LARGE:
-        return ": raise the server's max_allowed_packet"
-    if code == 1665:  # noqa: PLR2004
-        return ": with READ COMMITTED, which holdfast uses, the server needs binlog_format = ROW or MIXED"
-    if code == 1114 or "disk full" in text.lower():  # noqa: PLR2004
-        return ": the server has no room left; nothing of this operation was stored"
+def _hint(code: int, text: str) -> str:
+    for numbers, hint in _HINTS:
+        if code in numbers:
+            return f": {hint}"
     if "cryptography" in text:
         return ": use TLS (?ssl=required), a unix socket, or pip install 'pymysql[rsa]'"
-    if code in _UNREACHABLE:
-        return ": is the server running, and may this machine reach it?"
     return ""
+
+
+_RIGHTS = (
+    "this user lacks a right. To let it create its own tables: GRANT CREATE, SELECT, INSERT, UPDATE, DELETE on the "
+    "database; to create them for it, run what `holdfast schema sql mysql` prints, and GRANT SELECT, INSERT, "
+    "UPDATE, DELETE on them"
+)
+_HINTS = (
+    ({1045, 1698}, "check the user and the password of the URL (special characters have to be written as %XX)"),
+    ({1049}, "create the database first (CREATE DATABASE), or correct the name in the URL"),
+    (DENIED, _RIGHTS),
+    ({NO_SUCH_TABLE}, "holdfast's tables are not there: call Saver.setup()"),
+    (_READ_ONLY, "this server takes no writes: it is a replica, or set to read_only; name the one that does"),
+    (_BUSY, "another transaction holds a lock; look for one that was left open"),
+    ({TOO_LARGE}, "raise the server's max_allowed_packet"),
+    ({1665}, "with READ COMMITTED, which holdfast uses, the server needs binlog_format = ROW or MIXED"),
+    ({1021, 1114}, "the server has no room left; nothing of this operation was stored"),
+    (_UNREACHABLE, "is the server running, and may this machine reach it?"),
+    ({NO_TLS}, "set up TLS on the server, or ask for less with ?ssl="),
+)

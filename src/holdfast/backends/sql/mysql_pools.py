@@ -19,7 +19,7 @@ import pymysql
 from pymysql import err
 from pymysql.constants import CLIENT
 
-from holdfast.backends.sql.mysql_errors import is_lost, is_read_only
+from holdfast.backends.sql.mysql_errors import NO_TLS, code_of, explained, is_lost, is_read_only
 from holdfast.backends.sql.mysql_session import Connection, Session, refuse_old
 from holdfast.errors import Closed, HoldfastError, StoreError
 from holdfast.fork import watch
@@ -48,6 +48,7 @@ class Access:
     pool: int = 8
     read_only: bool = False
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    needs_tls: bool = False
     was_reached: bool = False
     has_written: bool = False
 
@@ -61,6 +62,15 @@ class Access:
 
     def connect(self) -> Session:
         """A new connection, set up in one round trip after the driver's own."""
+        try:
+            return self._connect()
+        except err.OperationalError as error:
+            if code_of(error) != NO_TLS or self.needs_tls or self.tls is None:
+                raise
+        self.tls = None
+        return self._connect()
+
+    def _connect(self) -> Session:
         connection: Connection = pymysql.Connection(
             **self.options,
             charset="utf8mb4",
@@ -68,22 +78,26 @@ class Access:
             client_flag=CLIENT.MULTI_STATEMENTS,
             connect_timeout=self.timeout,
             read_timeout=self.timeout,
+            # By itself, the driver would read all certificates of this machine for each connection.
             ssl=self.tls,
+            ssl_disabled=self.tls is None,
             defer_connect=True,
             program_name="holdfast",
         )
         try:
-            connection.connect(None if self.options.get("unix_socket") else self._socket())
+            connection.connect(None if "unix_socket" in self.options else self._socket())
+            if self.needs_tls and not isinstance(_socket_of(connection), ssl.SSLSocket):  # as PyMySQL 1.1 lets pass
+                raise err.OperationalError(NO_TLS, "the server doesn't support TLS")
             refuse_old(connection.server_version)
             packet = self._set_up(connection)
         except RuntimeError as error:  # the driver lacks a library of its own
-            raise err.OperationalError(0, str(error)) from error
+            raise explained(error, self.name) from error
         except BaseException:
             if connection.open:
                 connection.close()
             raise
         # What takes long, takes long: from here on only the network says whether the server is still there.
-        connection._read_timeout = None  # type: ignore[attr-defined] # noqa: SLF001 - there is no other way
+        _set_read_timeout(connection, None)
         self.was_reached = True
         return Session(connection, packet, time.monotonic())
 
@@ -250,18 +264,30 @@ def _is_alive(session: Session) -> bool:
     if time.monotonic() - session.used < _PING_AFTER:
         return True
     try:
-        connection._read_timeout = _PING_TIMEOUT  # type: ignore[attr-defined] # noqa: SLF001 - as above
+        _set_read_timeout(connection, _PING_TIMEOUT)
         connection.ping(reconnect=False)
-        connection._read_timeout = None  # type: ignore[attr-defined] # noqa: SLF001
+        _set_read_timeout(connection, None)
     except (err.MySQLError, OSError):
         return False
     return True
 
 
 def _has_something_to_say(connection: Connection) -> bool:
-    raw = connection._sock  # type: ignore[attr-defined] # noqa: SLF001 - the driver has no other way to look at it
+    raw = _socket_of(connection)
     if sys.platform == "win32":
         return bool(select.select([raw], [], [], 0)[0])
     poll = select.poll()
     poll.register(raw, select.POLLIN)
     return bool(poll.poll(0))
+
+
+# The driver has no other ways to these two.
+
+
+def _socket_of(connection: Connection) -> socket.socket:
+    raw: socket.socket = connection._sock  # type: ignore[attr-defined] # noqa: SLF001
+    return raw
+
+
+def _set_read_timeout(connection: Connection, seconds: float | None) -> None:
+    connection._read_timeout = seconds  # type: ignore[attr-defined] # noqa: SLF001

@@ -24,7 +24,7 @@ _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
 
 @dataclass(slots=True)
 class Session:
-    """A connection in use. Its text is put together by the driver, from constants of ours and values that it escapes."""
+    """A connection in use. The driver puts together what it sends: constants of ours, and values that it escapes."""
 
     connection: Connection
     packet: int

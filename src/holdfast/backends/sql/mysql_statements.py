@@ -5,9 +5,9 @@ character set has a say in it. A key may have 3,072 bytes, so names have limits,
 called is in the key as a digest. Labels have a table of their own, which is kept in step by hand:
 triggers and foreign keys need rights, and make trouble in replicas.
 
-STRAIGHT_JOIN tells the engines to take tables in the order they stand in, the few wanted things first.
-Both guessed wrong on tables of 100,000 rows, by up to a thousand times. MariaDB makes a named subquery anew wherever it is
-used, so those hold keys only.
+STRAIGHT_JOIN tells the engines to take tables in the order they stand in, the few wanted things first: both
+guessed wrong on tables of 100,000 rows. MariaDB makes a named subquery anew wherever it is used, so those
+hold keys only.
 """
 
 from collections.abc import Collection, Sequence

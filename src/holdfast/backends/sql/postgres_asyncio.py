@@ -16,7 +16,7 @@ from psycopg.rows import tuple_row
 from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long, size_of
 from holdfast.backends.sql.postgres_pools import Access, Asyncio, AsyncioPool, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements
-from holdfast.backends.sql.postgres_wires import Lost, Rows, Wire, is_only_writes, lock_for
+from holdfast.backends.sql.postgres_wires import Rows, Wire, is_only_writes, lock_for
 from holdfast.engine.records import Change
 from holdfast.errors import Conflict
 from holdfast.fork import watch
@@ -100,7 +100,7 @@ class AsyncioWire(Wire[Asyncio]):
     def close_pools(self) -> None:
         """Close the pools of all loops."""
         self._is_closed = True
-        for here in self._loops.values():
+        for here in [*self._loops.values()]:
             here.close()
 
     def rest(self) -> None:
@@ -119,8 +119,10 @@ class AsyncioWire(Wire[Asyncio]):
         here = self._loops.get(loop)
         if here is None:
             # Loops that have ended left their connections open.
-            for other in [other for other in self._loops if other.is_closed()]:
-                self._loops.pop(other).close()
+            for other, ended in [*self._loops.items()]:  # in other threads, too, loops begin and end
+                if other.is_closed():
+                    ended.close()
+                    self._loops.pop(other, None)
             here = self._loops[loop] = Here(self._given or AsyncioPool(self._access))
             if self._is_closed:
                 here.close()
@@ -133,21 +135,22 @@ class AsyncioWire(Wire[Asyncio]):
                 await self._commit(here, here.take())
         finally:
             here.is_busy = False
+            for job in here.queue:  # there are some only if this task was cancelled
+                job.done.cancel()
 
     async def _commit(self, here: Here, jobs: Sequence[Job]) -> None:
         """Make changes together; those that were refused or lost, each on its own."""
         changes = [job.change for job in jobs]
-        query = self._writer.batch(changes, lock=lock_for(changes))
         try:
+            query = self._writer.batch(changes, lock=lock_for(changes))
             answers = await self._on_one(lambda connection: self._alone(connection, query))
-        except (Lost, psycopg.Error) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, each hears of it if it is due to that one
             for job in jobs:
-                here.start(self._finish(job, is_lost=isinstance(error, Lost)))
+                here.start(self._finish(job, is_lost=not isinstance(error, psycopg.Error)))
             return
-        except BaseException as error:
+        except BaseException:
             for job in jobs:
-                if not job.done.done():
-                    job.done.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+                job.done.cancel()
             raise
         self._access.has_written = True
         for job, (why,) in zip(jobs, answers, strict=True):
@@ -165,6 +168,9 @@ class AsyncioWire(Wire[Asyncio]):
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
             if not job.done.done():
                 job.done.set_exception(error)
+        except BaseException:
+            job.done.cancel()
+            raise
         else:
             if not job.done.done():
                 job.done.set_result(None)

@@ -25,12 +25,16 @@ def is_refused(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.OperationalError) and error.sqlstate is None
 
 
+def is_unanswered(error: psycopg.Error) -> bool:
+    """Whether there was no server to refuse it."""
+    return is_refused(error) and "FATAL" not in str(error)
+
+
 def is_passing(error: psycopg.Error) -> bool:
     """Whether the same thing may well succeed a moment later."""
     if isinstance(error, _PASSING):
         return True
-    text = str(error)
-    return is_refused(error) and ("FATAL" not in text or any(words in text for words in _PASSING_WORDS))
+    return is_refused(error) and (is_unanswered(error) or any(words in str(error) for words in _PASSING_WORDS))
 
 
 def explained(error: psycopg.Error, where: str, password: str) -> StoreError:

@@ -126,12 +126,11 @@ class Idle(Generic[C]):
         if self._is_closed:
             msg = f"the saver on {self._access} was closed"
             raise Closed(msg)
-        while self._waiting:
-            connection = self._waiting.pop()
+        while connection := self._pop():
             if _is_alive(connection):
-                return connection
+                break
             connection.pgconn.finish()
-        return None
+        return connection
 
     def take_back(self, connection: C) -> None:
         """Keep it, or close it if it isn't fit."""
@@ -139,6 +138,8 @@ class Idle(Generic[C]):
             connection.pgconn.finish()
         else:
             self._waiting.append(connection)
+            if self._is_closed:  # by another thread, since the line above
+                self.close()
 
     def leave_to_parent(self) -> None:
         """Forget them all, without a word to the server."""
@@ -148,9 +149,15 @@ class Idle(Generic[C]):
     def close(self) -> None:
         """Close them, and those that are taken back later."""
         self._is_closed = True
-        while self._waiting:
-            connection = self._waiting.pop()
+        while connection := self._pop():
             connection.pgconn.finish()
+
+    def _pop(self) -> C | None:
+        # To look first whether there is one would be too late: another thread may take it.
+        try:
+            return self._waiting.pop()
+        except IndexError:
+            return None
 
 
 def _is_alive(connection: Blocking | Asyncio) -> bool:
@@ -223,8 +230,12 @@ class GivenConnection:
     async def lent(self) -> AsyncIterator[Blocking]:
         """The connection, when nobody else uses it."""
         with self._turn:
-            _refuse_transaction(self._connection)
-            yield self._connection
+            _refuse(self._connection)
+            try:
+                yield self._connection
+            finally:
+                if _is_inside(self._connection):  # of a statement that failed
+                    self._connection.rollback()
 
 
 class GivenAsyncConnection:
@@ -238,8 +249,12 @@ class GivenAsyncConnection:
     async def lent(self) -> AsyncIterator[Asyncio]:
         """The connection, when nobody else uses it."""
         async with self._turn:
-            _refuse_transaction(self._connection)
-            yield self._connection
+            _refuse(self._connection)
+            try:
+                yield self._connection
+            finally:
+                if _is_inside(self._connection):
+                    await self._connection.rollback()
 
 
 class OnlyAsyncio:
@@ -280,7 +295,19 @@ class GivenAsyncPool:
             yield connection
 
 
-def _refuse_transaction(connection: Blocking | Asyncio) -> None:
-    if connection.pgconn.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
+def _refuse(connection: Blocking | Asyncio) -> None:
+    """Raise for a connection that was handed in and can't be used as it is."""
+    if connection.closed:
+        msg = "the connection that was handed in is closed"
+        raise StoreError(msg)
+    if _is_inside(connection):
         msg = "the connection that was handed in is inside a transaction: commit or roll back first"
         raise StoreError(msg)
+    if connection.info.encoding != "utf-8":
+        msg = "the connection that was handed in can't carry every name: connect with client_encoding='UTF8'"
+        raise StoreError(msg)
+
+
+def _is_inside(connection: Blocking | Asyncio) -> bool:
+    """Whether it is inside a transaction, one that failed included."""
+    return connection.pgconn.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)

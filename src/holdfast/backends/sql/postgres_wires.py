@@ -20,7 +20,7 @@ from psycopg import errors as pg
 from psycopg.rows import tuple_row
 
 from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long, moves
-from holdfast.backends.sql.postgres_errors import explained, is_passing, is_refused
+from holdfast.backends.sql.postgres_errors import explained, is_passing, is_unanswered
 from holdfast.backends.sql.postgres_pools import Access, Blocking, C, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
 from holdfast.backends.sql.postgres_texts import EXCLUSIVE, LOCKED, SHARED, Lock
@@ -195,7 +195,7 @@ class Wire(ABC, Generic[C]):
             # What is read-only now and was written to before has failed over to another server.
             failed_over = isinstance(error, pg.ReadOnlySqlTransaction) and self._access.has_written
             cause, again = error, is_passing(error) or failed_over
-        if is_refused(cause) and not self._access.was_reached:
+        if is_unanswered(cause) and not self._access.was_reached:
             again = False
         pause = patience.pause() if again else None
         if pause is None:
@@ -225,6 +225,8 @@ class Wire(ABC, Generic[C]):
         texts = self._statements
         try:
             async with self._transaction(connection):
+                # Each statement has to see what others did before it got the lock, whatever the server's default is.
+                await self._send(connection, Query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", ()))
                 await self._send(connection, Query(f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK}'", ()))
                 await self._send(connection, texts.setup_lock())
                 if texts.schema and (await self._ask(connection, texts.schema_exists())) == [(False,)]:

@@ -1,7 +1,7 @@
 """A queue of programs: those that wait at one moment are run together, in one transaction with one commit.
 
-For engines whose driver blocks. An asyncio operation costs one hop to a thread, and programs that are run together share
-it. Whoever is free leads and runs all that wait; the others wake up to find their work done.
+For engines whose driver blocks. An asyncio operation costs one hop to a thread, and programs that are run together
+share it. Whoever is free leads and runs all that wait; the others wake up to find their work done.
 """
 
 import asyncio

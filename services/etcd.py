@@ -1,0 +1,39 @@
+"""etcd."""
+
+from collections.abc import Sequence
+from urllib.request import urlopen
+
+from services.packages import program, version
+from services.server import Instance, Kind
+
+
+class Etcd(Kind):
+    """A cluster of one; it has no setting for not waiting for the disk."""
+
+    name = "etcd"
+    port = 12379
+    apt = ("etcd-server",)
+    wanted = False
+
+    def version(self) -> str | None:
+        found = program("etcd")
+        return version(found) if found else None
+
+    def command(self, at: Instance) -> Sequence[str]:
+        client, peer = f"http://127.0.0.1:{at.port}", "http://127.0.0.1:0"  # it has no peers, so any port will do
+        return [
+            program("etcd") or "etcd",
+            f"--data-dir={at.data}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+        ]
+
+    def ready(self, at: Instance) -> bool:
+        with urlopen(f"http://127.0.0.1:{at.port}/health", timeout=2) as reply:
+            return b'"true"' in reply.read()
+
+    def url(self, at: Instance) -> str:
+        return f"etcd://127.0.0.1:{at.port}"
