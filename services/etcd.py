@@ -1,7 +1,7 @@
 """etcd."""
 
 from collections.abc import Sequence
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 from services.packages import program, version
 from services.server import Instance, Kind
@@ -32,8 +32,9 @@ class Etcd(Kind):
         ]
 
     def ready(self, at: Instance) -> bool:
-        with urlopen(f"http://127.0.0.1:{at.port}/health", timeout=2) as reply:
-            return b'"true"' in reply.read()
+        direct = build_opener(ProxyHandler({}))
+        with direct.open(f"http://127.0.0.1:{at.port}/health", timeout=2) as reply:
+            return b'"true"' in bytes(reply.read())
 
     def url(self, at: Instance) -> str:
         return f"etcd://127.0.0.1:{at.port}"

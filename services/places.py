@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from services.processes import as_user
@@ -108,6 +109,7 @@ def gets_free(port: int, seconds: float) -> bool:
     return True
 
 
+@cache
 def _enters(folder: Path) -> bool:
     """Whether the servers' user can enter a folder."""
     return subprocess.run(["test", "-x", str(folder)], check=False, **as_user(user())).returncode == 0

@@ -136,15 +136,18 @@ class TestConnections:
     @BOTH
     async def test_fewer_than_the_pool_would_like(self, server: Instance, url: str, half: HalfName) -> None:
         """A role that may have three connections: all wait for their turn, and nobody fails."""
-        saver = Half(limited(server, url, f"limited_{half}", 3), half)
-        await saver.save("t", "1", {"a": 1})
-        if half == "async":
-            found = await asyncio.gather(*(saver.get(config_of("t")) for _ in range(20)))
-        else:
-            with ThreadPoolExecutor(20) as pool:
-                found = list(pool.map(lambda _: saver.saver.get_tuple(config_of("t")), range(20)))
-        assert None not in found
-        await saver.close()
+        with Proxy(limited(server, url, f"limited_{half}", 3)) as proxy:
+            saver = Half(proxy.url, half)
+            await saver.save("t", "1", {"a": 1})
+            proxy.delay = 0.005
+            if half == "async":
+                found = await asyncio.gather(*(saver.get(config_of("t")) for _ in range(20)))
+            else:
+                with ThreadPoolExecutor(20) as pool:
+                    found = list(pool.map(lambda _: saver.saver.get_tuple(config_of("t")), range(20)))
+            assert None not in found
+            assert proxy.accepted > 3
+            await saver.close()
 
     @BOTH
     async def test_the_first_of_all_is_refused_for_a_moment(self, server: Instance, url: str, half: HalfName) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,15 @@ _PATIENCE = 30
 class Load:
     """Some writers, each on a thread of its own in the store: puts on its last checkpoint, writes, reads, prunes."""
 
-    def __init__(self, saver: holdfast.Saver, *, writers: int, is_async: bool) -> None:
+    def __init__(
+        self,
+        saver: holdfast.Saver,
+        *,
+        writers: int,
+        is_async: bool,
+        name: str = "writer",
+        hear: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self.acknowledged = Acknowledged()
         self.done = 0
         """How many operations were acknowledged."""
@@ -28,7 +36,8 @@ class Load:
         self._saver = saver
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        names = [f"writer {n}" for n in range(writers)]
+        self._tell = hear or self.acknowledged.hear
+        names = [f"{name} {n}" for n in range(writers)]
         if is_async:
             self._threads = [threading.Thread(target=lambda: asyncio.run(self._all(names)), daemon=True)]
         else:
@@ -98,7 +107,7 @@ class Load:
 
     def _hear(self, said: dict[str, Any]) -> None:
         with self._lock:
-            self.acknowledged.hear(said)
+            self._tell(said)
             self.done += 1
 
 

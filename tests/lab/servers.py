@@ -95,7 +95,7 @@ class _Postgres:
         self._connection: psycopg.Connection | None = None
 
     def create(self, name: str) -> str:
-        self._run(f"CREATE SCHEMA {name}")
+        self._run(f"CREATE SCHEMA IF NOT EXISTS {name}")
         return _with_option(self._url, schema=name)
 
     def drop(self, names: list[str]) -> None:
@@ -109,7 +109,12 @@ class _Postgres:
     def _run(self, statement: str) -> None:
         if self._connection is None or self._connection.closed:
             self._connection = postgres(self._url)
-        self._connection.execute(statement.encode())
+        try:
+            self._connection.execute(statement.encode())
+        except psycopg.OperationalError:
+            if not self._connection.broken:
+                raise
+            self._run(statement)  # a forked child has closed it with its own end, or the server was restarted
 
 
 class _MySQL:
@@ -120,7 +125,7 @@ class _MySQL:
         self._connection: pymysql.Connection[Any] | None = None
 
     def create(self, name: str) -> str:
-        self._run(f"CREATE DATABASE {name}")
+        self._run(f"CREATE DATABASE IF NOT EXISTS {name}")
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
 
     def drop(self, names: list[str]) -> None:
@@ -134,9 +139,13 @@ class _MySQL:
     def _run(self, statement: str) -> None:
         if self._connection is None or not self._connection.open:
             self._connection = mysql(self._url)
-            self._run(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement)
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement)
+        except pymysql.Error:
+            if self._connection.open:
+                raise
+            self._run(statement)
 
 
 def mysql(url: str) -> "pymysql.Connection[Any]":
@@ -149,6 +158,7 @@ def mysql(url: str) -> "pymysql.Connection[Any]":
         password=unquote(parts.password or ""),
         database=parts.path.lstrip("/"),
         autocommit=True,
+        init_command=f"SET SESSION lock_wait_timeout = {_PATIENCE}",
     )
 
 

@@ -83,6 +83,15 @@ class TestPrivate:
             assert (url, ["kept"]) == (server.url, tables(url))
 
     @pytest.mark.parametrize("name", ["postgres", "mariadb"])
+    def test_stores_are_made_in_it_before_and_after_it_was_killed(self, name: str) -> None:
+        with servers.private(name, fast=True) as server, servers.stores(server) as new:
+            urls = [new()]
+            server.kill()
+            server.start()
+            urls.append(new())
+            assert [exists(url) for url in urls] == [True, True]
+
+    @pytest.mark.parametrize("name", ["postgres", "mariadb"])
     def test_a_paused_one_stands_still_and_goes_on(self, name: str) -> None:
         with servers.private(name, fast=True) as server:
             server.pause()

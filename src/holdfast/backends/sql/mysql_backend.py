@@ -8,6 +8,7 @@ import orjson
 
 from holdfast.backends.sql import mysql_statements as sql
 from holdfast.backends.sql.mysql_pages import page_of
+from holdfast.backends.sql.mysql_programs import check_segments
 from holdfast.backends.sql.programs import Check, Program, ProgramBackend, ProgramWire, Put, Statement, WritingDialect
 from holdfast.engine.records import Change, Found, Limits, Query, Rewrite
 from holdfast.errors import StoreError
@@ -77,8 +78,9 @@ class MySqlBackend(ProgramBackend):
         return program
 
     def _checks(self, t: tuple[str, str], change: Change) -> list[Check]:
+        leans = list(change.leans.items())
         return [
-            check._replace(params=(_pairs(change.leans), *t)) if check.sql is sql.HAS_SEGMENTS else check
+            check_segments(*t, leans) if check.sql is sql.HAS_SEGMENTS else check
             for check in super()._checks(t, change)
         ]
 

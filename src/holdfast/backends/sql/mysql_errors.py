@@ -8,6 +8,7 @@ Failure = err.MySQLError | OSError
 """What the driver raises when something goes wrong between us and the server."""
 FAILURES = (err.MySQLError, OSError)
 
+IS_NULL = 1048
 DUPLICATE = 1062
 OUT_OF_RANGE = 1690
 NO_SUCH_TABLE = 1146

@@ -75,7 +75,7 @@ class Access:
             **self.options,
             charset="utf8mb4",
             autocommit=None,
-            client_flag=CLIENT.MULTI_STATEMENTS,
+            client_flag=CLIENT.MULTI_STATEMENTS | CLIENT.FOUND_ROWS,
             connect_timeout=self.timeout,
             read_timeout=self.timeout,
             # By itself, the driver would read all certificates of this machine for each connection.
@@ -99,7 +99,7 @@ class Access:
         # What takes long, takes long: from here on only the network says whether the server is still there.
         _set_read_timeout(connection, None)
         self.was_reached = True
-        return Session(connection, packet, time.monotonic())
+        return Session(connection, packet, is_ours=True, used=time.monotonic())
 
     def _socket(self) -> socket.socket:
         host, port = self.options["host"], self.options["port"]
@@ -228,7 +228,7 @@ class Given:
             if self._is_parents:
                 msg = "the connection that was handed in is the parent process's: open another one after a fork"
                 raise StoreError(msg)
-            session = Session(self._connection, 0)
+            session = Session(self._connection, 0, is_ours=False)
             if session.is_in_transaction():
                 msg = (
                     "the connection that was handed in is inside a transaction: commit or roll back first "

@@ -12,7 +12,7 @@ from pymysql.constants import CLIENT, SERVER_STATUS
 from pymysql.cursors import Cursor
 
 from holdfast.backends.sql.mysql_errors import FAILURES, code_of, is_lost
-from holdfast.backends.sql.mysql_programs import Step, proof_of, steps_of
+from holdfast.backends.sql.mysql_programs import Step, is_quick, lock, proof_of, quick_steps, steps_of
 from holdfast.backends.sql.programs import Program
 from holdfast.errors import Conflict, StoreError
 
@@ -22,6 +22,10 @@ _LARGEST = 4 << 20
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
 
 
+class Amiss(Exception):
+    """Something was not as the quick way takes it to be; what exactly, the other way finds out."""
+
+
 @dataclass(slots=True)
 class Session:
     """A connection in use. The driver puts together what it sends: constants of ours, and values that it escapes."""
@@ -29,6 +33,7 @@ class Session:
     connection: Connection
     packet: int
     """The longest statement that the server takes."""
+    is_ours: bool
     used: float = 0
 
     @property
@@ -55,15 +60,34 @@ class Session:
                 pass
         return rows
 
-    def run(self, program: Program, *, alone: bool = True) -> None:
+    def run(self, program: Program, *, waits: bool = True) -> None:
         """Run a program in a transaction of its own; a check that does not hold is a `Conflict`, and undoes all."""
+        if self.is_ours and waits and is_quick(program):
+            try:
+                return self._transact(quick_steps(program, room=self.room))
+            except Amiss:
+                pass
+        return self._transact(steps_of(program, room=self.room, waits=waits))
+
+    def run_together(self, programs: Sequence[Program]) -> None:
+        """Run quick programs in one transaction, which waits for no locks, or none of them."""
+        threads = [thread for program in programs for thread in program.threads]
+
+        def steps() -> Iterator[Step]:
+            yield from lock(threads, room=self.room, waits=False)
+            for program in sorted(programs, key=lambda program: program.threads[0]):
+                yield from quick_steps(program, room=self.room)
+
+        self._transact(steps())
+
+    def _transact(self, steps: Iterable[Step]) -> None:
         cursor = self.connection.cursor(Cursor)
         sent: list[Step] = []
         done = -1  # what begins it
 
         def texts() -> Iterator[str]:
             yield "START TRANSACTION"
-            for step in steps_of(program, room=self.room, alone=alone):
+            for step in steps:
                 sent.append(step)
                 yield self._text(cursor, step)
             yield "COMMIT"
@@ -77,8 +101,8 @@ class Session:
         except BaseException as error:
             if isinstance(error, StoreError) or not is_lost(error):
                 self._undo()
-            if done < len(sent) and code_of(error) == sent[done].number and (what := sent[done].what):
-                raise Conflict(what) from None
+            if 0 <= done < len(sent) and code_of(error) in (step := sent[done]).numbers:
+                raise (Conflict(step.what) if step.what else Amiss) from None
             raise
 
     def has(self, program: Program) -> bool:

@@ -180,57 +180,57 @@ ORDER BY threads.thread
 LIMIT ?
 """
 
-# Threads are locked before anything is read that a change leans on. A thread that is not there yet is made with a
-# revision of 0, which nobody else ever sees: those who want to make it too have to wait.
 _LOCK = "SET @holdfast = (SELECT count(*) FROM holdfast_threads WHERE ", "(app = ? AND thread = ?)"
 LOCK_THREADS = Rows(0, *_LOCK, " FOR UPDATE)", " OR ")
 LOCK_THREADS_AT_ONCE = Rows(0, *_LOCK, " FOR UPDATE NOWAIT)", " OR ")
+# A thread that is not there yet is made with a revision of 0, which nobody else ever sees: those who want to make it
+# too have to wait.
 MAKE_THREADS = Rows(
     0,
     "INSERT INTO holdfast_threads (app, thread, revision) VALUES ",
     "(?, ?, 0)",
     " ON DUPLICATE KEY UPDATE t = t",
 )
+REMEMBER_T = f"SET @holdfast_t = {T}"
+REMEMBERED_T = "@holdfast_t"
 
 REVISION = "(SELECT coalesce(max(revision), 0) FROM holdfast_threads WHERE app = ? AND thread = ?)"
 HAS_PARENT = f"(SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
-HAS_SEGMENTS = f"""(
-    SELECT count(*) FROM {_GIVEN_PAIRS} needed
-    STRAIGHT_JOIN holdfast_segments s
-    ON s.t = {T} AND s.log = needed.log AND s.seq = needed.seq AND length(s.data) > 0
+HAS_SEGMENTS = f"(SELECT count(*) FROM holdfast_segments WHERE t = {T} AND length(data) > 0 AND ({{any_of}}))"
+IS_SEGMENT = "(log = ? AND seq = ?)"
+HAS_PARENT_AND_SEGMENTS = """(
+    SELECT count(*) FROM holdfast_rows r STRAIGHT_JOIN holdfast_segments s
+    WHERE r.t = holdfast_threads.t AND r.ns = ? AND r.id = ?
+    AND s.t = holdfast_threads.t AND length(s.data) > 0 AND ({any_of})
 )"""
 # The largest number there is, and one more if the answer is another: the engines refuse to count on.
-CHECK = "SET @holdfast = 18446744073709551615 + ({question} <> ?)"
+_AMISS = "(18446744073709551615 + ({question} <> ?))"
+CHECK = f"SET @holdfast = {_AMISS}"
 
+# The row is locked before its new values are found, and so before anything is asked that depends on it. Its number can
+# be had by later statements; a thread that is not there has none, and nothing can be put there.
+LOCK_AND_ASK = """
+UPDATE holdfast_threads SET revision = revision + {moved} + 0 * last_insert_id(t){checks} WHERE app = ? AND thread = ?
+"""
+AND_CHECK = f" + 0 * {_AMISS}"
+FOUND_T = "if(row_count() > 0, last_insert_id(), NULL)"
+LAST_T = "last_insert_id()"
+
+_MAKE = "INSERT INTO holdfast_threads (app, thread, revision) VALUES ", "(?, ?, ?)"
+_MADE = " ON DUPLICATE KEY UPDATE t = last_insert_id(holdfast_threads.t), revision = "
 TOUCH_THREADS = Rows(
-    0,
-    "INSERT INTO holdfast_threads (app, thread, revision) VALUES ",
-    "(?, ?, ?)",
-    """
-    ON DUPLICATE KEY UPDATE
-        revision = if(holdfast_threads.revision = 0, VALUES(revision), holdfast_threads.revision)
-    """,
+    0, *_MAKE, f"{_MADE} if(holdfast_threads.revision = 0, VALUES(revision), holdfast_threads.revision)"
 )
 BUMP_THREADS = Rows(
-    0,
-    "INSERT INTO holdfast_threads (app, thread, revision) VALUES ",
-    "(?, ?, ?)",
-    """
-    ON DUPLICATE KEY UPDATE
-        revision = if(holdfast_threads.revision = 0, VALUES(revision), holdfast_threads.revision + 1)
-    """,
+    0, *_MAKE, f"{_MADE} if(holdfast_threads.revision = 0, VALUES(revision), holdfast_threads.revision + 1)"
 )
 MOVE_THREADS = Rows(
     0, "UPDATE holdfast_threads SET revision = revision + 1 WHERE ", "(app = ? AND thread = ?)", between=" OR "
 )
-MOVE_LATE_THREADS = Rows(
-    1,
-    "UPDATE holdfast_threads SET revision = revision + 1 WHERE ",
-    """(app = ? AND thread = ? AND EXISTS (
-        SELECT 1 FROM holdfast_rows newer WHERE newer.t = holdfast_threads.t AND newer.ns = ? AND newer.id > ?
-    ))""",
-    between=" OR ",
-)
+IS_LATE = """EXISTS (
+    SELECT 1 FROM holdfast_rows newer WHERE newer.t = holdfast_threads.t AND newer.ns = ? AND newer.id > ?
+)"""
+MOVE_LATE_THREADS = MOVE_THREADS._replace(row=f"(app = ? AND thread = ? AND {IS_LATE})")
 PUT_SEGMENTS = Rows(1, "INSERT INTO holdfast_segments (t, log, seq, data) VALUES ", f"({T}, ?, ?, ?)")
 _PUT_WRITES = "INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value, part, task_key) VALUES "
 _PUT_WRITE = f"({T}, ?, ?, ?, ?, ?, ?, ?, ?, left(unhex(sha2(task, 256)), 16))"

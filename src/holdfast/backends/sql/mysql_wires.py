@@ -28,9 +28,10 @@ from holdfast.backends.sql.mysql_errors import (
     is_unreachable,
 )
 from holdfast.backends.sql.mysql_pools import Access, Lender
+from holdfast.backends.sql.mysql_programs import is_quick
 from holdfast.backends.sql.mysql_session import Session
 from holdfast.backends.sql.programs import Program
-from holdfast.backends.sql.queue import MOST_AT_ONCE, Job, finish, together
+from holdfast.backends.sql.queue import MOST_AT_ONCE, Job, finish
 from holdfast.backends.sql.retry import Patience
 from holdfast.backends.sql.schema import Format, Migration, can_wait, check, pending
 from holdfast.errors import Conflict, StoreError
@@ -96,19 +97,18 @@ class BlockingWire:
         Locks are waited for at last, and by those who need them alone.
         """
         is_unknown = False
-        plain = [job for job in jobs if not job.program.rest]
-        if len(plain) > 1:
+        quick = [job for job in jobs if is_quick(job.program)] if self._lender.is_ours else []
+        if len(quick) > 1:
             try:
                 with self._lender.lent() as session:
                     is_unknown = True
-                    for program in together([job.program for job in plain]):
-                        session.run(program, alone=False)
+                    session.run_together([job.program for job in quick])
             except Exception as error:  # noqa: BLE001 - whatever it is, each of them finds out by itself
                 is_unknown = is_unknown and isinstance(error, FAILURES) and is_lost(error)
             else:
-                for job in plain:
+                for job in quick:
                     job.stored = True
-                jobs = [job for job in jobs if job.program.rest]
+                jobs = [job for job in jobs if not job.stored]
         if len(jobs) > 1:
             jobs = [job for job in jobs if not self._settle(job, is_unknown=is_unknown, waits=False)]
         for job in jobs:
@@ -135,7 +135,7 @@ class BlockingWire:
                     if is_unknown and session.has(program):
                         return
                     is_sent = True
-                    session.run(program, alone=waits)
+                    session.run(program, waits=waits)
                 self._access.has_written = True
             except Conflict:
                 # What was lost may have been run only after we had looked.

@@ -45,7 +45,11 @@ def _postgres(schema: str, start: int) -> str:
     texts = Statements(schema)
     record = texts.place("@schema")
     lock = text(texts.setup_lock()).replace("SELECT", "PERFORM", 1)
-    settings = ["BEGIN", "SET LOCAL lock_timeout = '10s'", "SET LOCAL client_min_messages = warning"]
+    settings = [
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        "SET LOCAL lock_timeout = '10s'",
+        "SET LOCAL client_min_messages = warning",
+    ]
     body = [_ended(settings), _do(_ended([lock]))]
     if schema and not start:
         body.append(_do(_when(f"NOT ({text(texts.schema_exists())})", [text(texts.create_schema())])))
