@@ -1,35 +1,46 @@
-"""Timing two sides in one interleaved run, and what comes out of it."""
+"""Timing sides in one interleaved run, and what comes out of it."""
 
 import gc
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
-from sides import SIDES, Side
+import targets
+from stores.sides import Side
+from stores.store import Store
+
+S = TypeVar("S", bound=Side)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line of the table: a figure of each side and how many times better ours is."""
+    """One line of a table: a figure of each side, and how many times better ours is than the best of the others."""
 
+    store: str  # its title; empty where no store takes part
     scenario: str
+    key: str
     what: str
     unit: str
-    official: float
+    others: Mapping[str, float]
     holdfast: float
     more_is_better: bool = False
     target: float | None = None
-    baseline: str = "langgraph-checkpoint-sqlite"
     chart: str = ""
+
+    @property
+    def best(self) -> float:
+        """The best figure of the others."""
+        return (max if self.more_is_better else min)(self.others.values())
 
     @property
     def ratio(self) -> float:
         """How many times better holdfast is; below 1 it is worse."""
-        better, worse = (self.holdfast, self.official) if self.more_is_better else (self.official, self.holdfast)
+        better, worse = (self.holdfast, self.best) if self.more_is_better else (self.best, self.holdfast)
         return better / worse if worse else float("inf")
 
     @property
@@ -53,31 +64,63 @@ class Setting:
         """One number for a full run, another for a quick one."""
         return quick if self.quick else full
 
-    def at_full(self, target: float) -> float | None:
-        """A target that was set for the length of a full run."""
-        return None if self.quick else target
-
     def add(
         self,
+        key: str,
         what: str,
         unit: str,
-        figures: dict[Side, float],
+        figures: Mapping[S, float],
         *,
         more_is_better: bool = False,
         target: float | None = None,
-        baseline: str = SIDES[0].label,
         chart: str = "",
     ) -> None:
         """Add a line to the table, and to the chart if it has a label for it."""
-        official, ours = (figures[side] for side in SIDES)
-        self.results.append(Result(self.title, what, unit, official, ours, more_is_better, target, baseline, chart))
+        (ours,) = (figure for side, figure in figures.items() if side.ours)
+        others = {side.label: figure for side, figure in figures.items() if not side.ours}
+        line = Result(self.shown, self.title, key, what, unit, others, ours, more_is_better, target, chart)
+        self.results.append(line)
+
+    @property
+    def shown(self) -> str:
+        """The store that lines are about."""
+        return ""
 
     def say(self, text: str) -> None:
         """Show what goes on, on one line of stderr."""
+        line = f"{self.shown} {self.name}: {text}".strip()
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{self.name}: {text}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
         else:
-            print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class StoreSetting(Setting):
+    """What a scenario is given that runs on a store."""
+
+    store: Store
+
+    @property
+    def shown(self) -> str:
+        return self.store.title
+
+    def add(
+        self,
+        key: str,
+        what: str,
+        unit: str,
+        figures: Mapping[S, float],
+        *,
+        more_is_better: bool = False,
+        target: float | None = None,
+        chart: str = "",
+    ) -> None:
+        """Add a line; its target is the store's, and for a long chat that of a full run."""
+        if not self.quick or not key.startswith("chat"):
+            savers = all(side in self.store.sides for side in figures)
+            target = targets.target(self.store.name, key, savers=savers)
+        Setting.add(self, key, what, unit, figures, more_is_better=more_is_better, target=target, chart=chart)
 
 
 class Clock:
@@ -95,7 +138,7 @@ class Clock:
 
     def note(self, what: str, side: Side, seconds: float) -> None:
         """Add a time that was taken elsewhere."""
-        self._times.setdefault(what, {one: [] for one in SIDES})[side].append(seconds)
+        self._times.setdefault(what, {}).setdefault(side, []).append(seconds)
 
     def median(self, what: str) -> dict[Side, float]:
         """The median of each side, in milliseconds."""
@@ -106,10 +149,16 @@ class Clock:
         return {side: statistics.fmean(times) * 1000 for side, times in self._times[what].items()}
 
 
-def interleave(rounds: int, work: Callable[[Side, int], None]) -> None:
-    """Give the sides turns: A B, B A, A B …; what disturbs the machine disturbs both."""
+def interleave(sides: Sequence[S], rounds: int, work: Callable[[S, int], None], *, seconds: float = 600) -> None:
+    """Give the sides turns: A B, B A, A B …; what disturbs the machine disturbs all.
+
+    No round begins after so many seconds: what takes minutes needs no median.
+    """
+    start = perf_counter()
     for number in range(rounds):
-        for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+        if number and perf_counter() - start > seconds:
+            break
+        for side in sides if number % 2 == 0 else sides[::-1]:
             gc.collect()
             work(side, number)
 
@@ -120,5 +169,5 @@ def percentile(times: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] * 1000
 
 
-def megabytes(sizes: dict[Side, int]) -> dict[Side, float]:
+def megabytes(sizes: Mapping[S, int]) -> dict[S, float]:
     return {side: size / 1e6 for side, size in sizes.items()}

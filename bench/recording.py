@@ -6,7 +6,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -132,10 +131,19 @@ class Recorder(BaseCheckpointSaver[Any]):
         return self._next_version(current, channel)
 
 
-@cache
-def record_chat(turns: int, next_version: NextVersion, *, delta: bool = False, seed: int = 0) -> list[Turn]:
-    """Run the chat graph for so many turns, and cut what was called into turns."""
-    talk = Talk(seed)
+_CHATS: dict[tuple[NextVersion, bool], list[Turn]] = {}
+
+
+def record_chat(turns: int, next_version: NextVersion, *, delta: bool = False) -> list[Turn]:
+    """Run the chat graph for so many turns, and cut what was called into turns; short chats are starts of long ones."""
+    known = _CHATS.get((next_version, delta), [])
+    if len(known) < turns:
+        known = _CHATS[next_version, delta] = _record_chat(turns, next_version, delta=delta)
+    return known[:turns]
+
+
+def _record_chat(turns: int, next_version: NextVersion, *, delta: bool) -> list[Turn]:
+    talk = Talk()
     recorder = Recorder(next_version)
     graph = chat_graph(talk.ai, delta=delta).compile(checkpointer=recorder)
     recorded = []

@@ -1,13 +1,17 @@
-"""holdfast and langgraph-checkpoint-sqlite side by side, in one interleaved run, as ratios.
+"""holdfast and the other LangGraph checkpointers side by side, in one interleaved run, as ratios.
 
-    make bench                                  everything, about 8 minutes
-    make bench ARGS=--quick                     shorter threads, about a minute
+    make bench                                  everything, about 12 minutes
+    make bench ARGS=--quick                     shorter threads, about 3 minutes
+    make bench ARGS='--store postgres'          one store; repeatable
     make bench ARGS='--only chat'               one scenario; repeatable
-    make bench ARGS='--only listing --quick'
+    make bench ARGS='--store mysql --only listing --quick'
 
-The calls are recorded from real LangGraph graphs and replayed on both savers, with the same durability.
+The calls are recorded from real LangGraph graphs and replayed on each saver, with the same durability.
+PostgreSQL and MariaDB are started for the run, with settings that wait for the disk at each commit, and
+stopped after it; --postgres and --mysql take the URL of a server to use instead, and a role that may create
+databases there.
 Each figure is a median; read the ratios, which hold on other machines, rather than the milliseconds.
-A full run rewrites bench/results/latest.json, docs/images/bench.svg and the table in the README;
+A full run rewrites bench/results/latest.json, docs/images/bench.svg and the tables in the README;
 others write results/*.local.json.
 Nothing here passes or fails: a target that is missed is marked so in the table.
 """
@@ -15,61 +19,102 @@ Nothing here passes or fails: a target that is missed is marked so in the table.
 import argparse
 import gc
 import importlib
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 
 import chart
 import report
-from measure import Result, Setting
+from measure import Setting, StoreSetting
+from report import Facts
+from stores import STORES, open_store
+from stores.servers import Unsuitable
+from stores.store import Store
 
 HERE = Path(__file__).parent
+SERIALIZER = "serializer"
 SCENARIOS = {
-    "serializer": "the serializer: messages to bytes and back",
+    SERIALIZER: "the serializer: messages to bytes and back",
     "chat": "a long chat: bytes on disk, the writes of a turn, get_tuple",
-    "listing": "a long thread: list, filters, delete_thread",
+    "listing": "a long thread: list, filters; delete_thread",
     "tasks": "32 asyncio tasks at once",
     "states": "wide and big states of which little changes",
     "turns": "short threads, and graph.invoke from end to end",
-    "processes": "8 processes on one file",
+    "processes": "8 processes on one database",
 }
 
 
 def main() -> None:
     options = _options()
+    # Servers are stopped and files removed on the way out, also when somebody ends the run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     names = options.only or list(SCENARIOS)
-    results: list[Result] = []
-    notes: list[str] = []
+    settings: list[Setting] = []
+    stores: dict[str, Facts] = {}
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.folder) as folder:
-        for name in names:
-            setting = Setting(name, SCENARIOS[name], Path(folder), options.quick)
-            importlib.import_module(f"scenarios.{name}").run(setting)
-            results += setting.results
-            notes += setting.notes
-            gc.unfreeze()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.folder) as made:
+        folder = Path(made)
+        if SERIALIZER in names:
+            settings.append(Setting(SERIALIZER, SCENARIOS[SERIALIZER], folder, options.quick))
+            _run(settings[-1])
+        on_stores = [name for name in names if name != SERIALIZER]
+        with closing(_stores(options, folder)) as opened:
+            for store in opened if on_stores else ():
+                stores[store.title] = Facts.of(store)
+                for name in on_stores:
+                    settings.append(StoreSetting(name, SCENARIOS[name], folder, options.quick, store=store))
+                    _run(settings[-1])
     print(f"\ntook {time.monotonic() - started:.0f} s", file=sys.stderr)
-    print(report.markdown(results, notes))
-    content = report.as_json(results, notes, quick=options.quick)
-    if options.quick or options.only:
-        report.write_json(HERE / "results" / f"{'-'.join(names) if options.only else 'quick'}.local.json", content)
+    results = [result for setting in settings for result in setting.results]
+    notes = list(dict.fromkeys(note for setting in settings for note in setting.notes))
+    print(report.markdown(results, stores, notes))
+    content = report.as_json(results, stores, notes, quick=options.quick)
+    if options.quick or options.only or len(stores) < len(STORES):
+        chosen = [*(options.store or ()), *(options.only or ()), *(["quick"] if options.quick else ())]
+        report.write_json(HERE / "results" / f"{'-'.join(chosen) or 'partial'}.local.json", content)
     else:
         report.write_json(HERE / "results" / "latest.json", content)
         chart.write(HERE.parent / "docs" / "images" / "bench.svg", results)
-        report.write_readme(HERE.parent / "README.md", results)
+        report.write_readme(HERE.parent / "README.md", results, stores)
+
+
+def _run(setting: Setting) -> None:
+    importlib.import_module(f"scenarios.{setting.name}").run(setting)
+    gc.unfreeze()
+
+
+def _stores(options: argparse.Namespace, folder: Path) -> Generator[Store]:
+    """Each store while it runs; one that is not asked for by name is left out where it can't be had."""
+    for name in options.store or STORES:
+        try:
+            with open_store(name, folder, getattr(options, name, None)) as store:
+                yield store
+        except (Unsuitable, ImportError) as problem:
+            if options.store:
+                sys.exit(f"{name}: {problem}")
+            print(f"{name} is left out: {problem}", file=sys.stderr)
 
 
 def _options() -> argparse.Namespace:
-    listed = "\n".join(f"  {name:10} {what}" for name, what in SCENARIOS.items())
+    listed = "\n".join(f"  {name:10} {what}" for name, what in (SCENARIOS | STORES).items())
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog=f"scenarios:\n{listed}", formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        epilog=f"scenarios and stores:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="shorter threads and fewer rounds")
+    parser.add_argument("--store", action="append", choices=STORES, metavar="NAME", help="one store; repeatable")
     parser.add_argument("--only", action="append", choices=SCENARIOS, metavar="NAME", help="one scenario; repeatable")
+    parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL server to use")
+    parser.add_argument("--mysql", metavar="URL", help="a MariaDB or MySQL server to use")
     parser.add_argument(
         "--folder",
-        help="where the databases go, 3 GB, removed at the end; on a real disk, or syncing is free (the system's temp)",
+        help="where SQLite's files go, 3 GB for a while; on a real disk, or syncing is free (the system's temp); "
+        "servers keep their data where `python -m services` does",
     )
     return parser.parse_args()
 

@@ -1,42 +1,45 @@
-"""A thread of 1,000 checkpoints, listed: its ids and metadata only, with every value, filtered; and deleted."""
+"""A long thread, listed: its ids and metadata only, with every value, filtered; and one that is deleted."""
 
 import gc
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple
 
-from measure import Clock, Setting, interleave
-from recording import record_chat, replay, touch
-from sides import OFFICIAL, SIDES, Side
+from measure import Clock, StoreSetting, interleave
+from recording import Turn, record_chat, replay, touch
+from stores.sides import Saver, SaverSide
 
 _THREAD: Any = {"configurable": {"thread_id": "chat"}}
 _OTHERS = 40
 
 
-def run(setting: Setting) -> None:
-    checkpoints = setting.pick(1000, 400)
-    paths = {side: side.path(setting.folder, "listing") for side in SIDES}
-    for side in SIDES:
+def run(setting: StoreSetting) -> None:
+    store = setting.store
+    checkpoints = min(store.listed, setting.pick(1000, 200))
+
+    def write(side: SaverSide, saver: Saver) -> None:
+        """The thread, among forty short ones of other users."""
         setting.say(f"writing the thread, {side.label}")
-        _build(side, paths[side], checkpoints // 4)
+        _write(saver, record_chat(checkpoints // 4, side.next_version))
+        for number in range(_OTHERS):
+            _write(saver, _of_another(record_chat(5, side.next_version), number))
+
+    urls = store.fill("listing", write)
     gc.freeze()
     clock = Clock()
 
-    def measure(side: Side, number: int) -> None:
+    def measure(side: SaverSide, number: int) -> None:
         setting.say(f"listing, round {number + 1}, {side.label}")
-        with side.open(paths[side]) as saver:
-            heads(saver.list(_THREAD, limit=1))  # open and warm: a listing is timed, not a first touch of the file
-            with clock.time("20 heads", side):
-                heads(saver.list(_THREAD, limit=20))
-            with clock.time("20 values", side):
-                values(saver.list(_THREAD, limit=20))
-            with clock.time("all heads", side):
-                heads(saver.list(_THREAD))
-            with clock.time("all values", side):
-                values(saver.list(_THREAD))
+        with side.open(urls[side]) as saver:
+            heads(saver.list(_THREAD, limit=1))  # open and warm: a listing is timed, not a first touch
+            for name, limit in (("20", 20), ("all", None)):
+                with clock.time(f"{name} values", side):
+                    values(saver.list(_THREAD, limit=limit))
+                if side.ours:
+                    with clock.time(f"{name} heads", side):
+                        heads(saver.list(_THREAD, limit=limit))
             for name, config, wanted, limit in (
                 ("step", _THREAD, {"step": checkpoints // 2}, None),
                 ("user", None, {"user_id": "user-7"}, 10),
@@ -45,42 +48,50 @@ def run(setting: Setting) -> None:
                 with clock.time(name, side):
                     heads(saver.list(config, filter=wanted, limit=limit))
 
-    interleave(setting.pick(3, 2), measure)
+    interleave(store.sides, setting.pick(5, 3), measure, seconds=20)
+    _add(setting, checkpoints, clock)
+    _delete(setting, urls)
+    store.drop_all(urls)
 
-    def delete(side: Side, number: int) -> None:
-        setting.say(f"delete_thread, round {number + 1}, {side.label}")
-        copy = setting.folder / f"copy.{side.value}.db"
-        shutil.copyfile(paths[side], copy)
-        with side.open(copy) as saver:
-            heads(saver.list(_THREAD, limit=1))
+
+def _delete(setting: StoreSetting, urls: dict[SaverSide, str]) -> None:
+    rounds, turns = setting.pick(3, 2), setting.pick(100, 25)
+    clock = Clock()
+    with ExitStack() as stack:
+        savers = {side: stack.enter_context(side.open(url)) for side, url in urls.items()}
+        for side, saver in savers.items():
+            setting.say(f"writing threads to delete, {side.label}")
+            for number in range(rounds):
+                _write(saver, [turn.on(f"doomed-{number}") for turn in record_chat(turns, side.next_version)])
+
+        def delete(side: SaverSide, number: int) -> None:
             with clock.time("delete", side):
-                saver.delete_thread("chat")
-        _remove(copy)
+                savers[side].delete_thread(f"doomed-{number}")
 
-    interleave(3, delete)
+        interleave(setting.store.sides, rounds, delete)
+    what = f"delete_thread, {turns * 4} checkpoints"
+    setting.add("delete", what, "ms", clock.median("delete"), chart="delete a thread")
+
+
+def _add(setting: StoreSetting, checkpoints: int, clock: Clock) -> None:
+    times = {name: clock.median(name) for name in ("20 heads", "all heads", "20 values", "all values")}
+    for name in ("20", "all"):
+        # The others decode all that they list, looked at or not: one listing of theirs counts for both.
+        times[f"{name} heads"] = times[f"{name} values"] | times[f"{name} heads"]
     looked = "only ids, metadata, parents and writes looked at"
-    setting.add(f"the newest 20, {looked}", "ms", clock.median("20 heads"), target=10)
-    setting.add(
-        f"all {checkpoints:,}, {looked}",
-        "ms",
-        clock.median("all heads"),
-        target=10,
-        chart="its history, ids and metadata",
-    )
-    setting.add("the newest 20, every value read", "ms", clock.median("20 values"), target=1.5)
-    setting.add(
-        f"all {checkpoints:,}, every value read",
-        "ms",
-        clock.median("all values"),
-        target=1.5,
-        chart="its history, every value",
-    )
-    setting.add("one, filtered by step", "ms", clock.median("step"))
-    setting.add("10 of all threads, filtered by metadata", "ms", clock.median("user"))
-    setting.add("none of all threads, filtered by metadata", "ms", clock.median("nobody"))
-    setting.add("delete_thread", "ms", clock.median("delete"), chart="delete a thread")
-    for path in paths.values():
-        _remove(path)
+    for name, what, chart in (
+        ("20 heads", f"the newest 20, {looked}", ""),
+        ("all heads", f"all {checkpoints:,}, {looked}", "its history, ids and metadata"),
+        ("20 values", "the newest 20, every value read", ""),
+        ("all values", f"all {checkpoints:,}, every value read", "its history, every value"),
+    ):
+        setting.add(f"list {name}", what, "ms", times[name], chart=chart)
+    for name, what in (
+        ("step", "one, filtered by step"),
+        ("user", "10 of all threads, filtered by metadata"),
+        ("nobody", "none of all threads, filtered by metadata"),
+    ):
+        setting.add(f"list {name}", what, "ms", clock.median(name))
 
 
 def heads(found: Iterable[CheckpointTuple]) -> None:
@@ -96,25 +107,15 @@ def values(found: Iterable[CheckpointTuple]) -> None:
         touch(one)
 
 
-def _build(side: Side, path: Path, turns: int) -> None:
-    """The thread, among forty short ones of other users."""
-    with side.open(path, "OFF") as saver:
-        for _ in replay(record_chat(turns, side.next_version), saver):
-            pass
-        for number in range(_OTHERS):
-            _other(saver, side, number)
-        if side is OFFICIAL:
-            saver.conn.commit()  # type: ignore[attr-defined]
+def _write(saver: Saver, turns: list[Turn]) -> None:
+    for _ in replay(turns, saver):
+        pass
 
 
-def _other(saver: BaseCheckpointSaver[Any], side: Side, number: int) -> None:
-    for turn in record_chat(5, side.next_version):
+def _of_another(turns: list[Turn], number: int) -> list[Turn]:
+    """The same chat on a thread of somebody else."""
+    moved = [turn.on(f"other-{number}") for turn in turns]
+    for turn in moved:
         for call in turn.writes:
-            moved = call.on(f"other-{number}")
-            moved.config["configurable"]["user_id"] = f"user-{number % 10}"
-            moved(saver)
-
-
-def _remove(path: Path) -> None:
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
+            call.config["configurable"]["user_id"] = f"user-{number % 10}"
+    return moved

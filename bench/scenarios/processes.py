@@ -1,38 +1,37 @@
-"""8 processes on one file, each with a short chat on a thread of its own."""
+"""8 processes on one database, each with a short chat on a thread of its own."""
 
 import multiprocessing
 import statistics
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from measure import Setting, interleave, percentile
+from measure import StoreSetting, interleave, percentile
 from recording import record_chat, touch
-from sides import OFFICIAL, SIDES, Side
+from stores.sides import SaverSide
 
 _PROCESSES = 8
 
 
-def run(setting: Setting) -> None:
+def run(setting: StoreSetting) -> None:
+    sides = setting.store.sides
     turns = setting.pick(8, 3)
     # Forked from a process that has imported everything and opened nothing.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["scenarios.processes"])
-    rates: dict[Side, list[float]] = {side: [] for side in SIDES}
-    waits: dict[Side, list[float]] = {side: [] for side in SIDES}
-    errors: dict[Side, int] = dict.fromkeys(SIDES, 0)
+    context.set_forkserver_preload(["scenarios.processes", "stores.sqlite", "stores.postgres", "stores.mysql"])
+    rates: dict[SaverSide, list[float]] = {side: [] for side in sides}
+    waits: dict[SaverSide, list[float]] = {side: [] for side in sides}
+    errors: dict[SaverSide, int] = dict.fromkeys(sides, 0)
+    urls = setting.store.fill("processes")
 
-    def measure(side: Side, number: int) -> None:
+    def measure(side: SaverSide, number: int) -> None:
         setting.say(f"round {number + 1}, {side.label}")
-        path = side.path(setting.folder, f"processes-{number}")
-        with side.open(path):
-            pass
         start: Barrier = context.Barrier(_PROCESSES)
         done: Any = context.Queue()
+        threads = [f"thread-{number}-{process}" for process in range(_PROCESSES)]
+        common = {"start": start, "done": done}
         workers = [
-            context.Process(target=work, args=(side, path, f"thread-{n}", turns), kwargs={"start": start, "done": done})
-            for n in range(_PROCESSES)
+            context.Process(target=work, args=(side, urls[side], thread, turns), kwargs=common) for thread in threads
         ]
         for worker in workers:
             worker.start()
@@ -45,21 +44,27 @@ def run(setting: Setting) -> None:
             waits[side].extend(times)
             errors[side] += failed
 
-    interleave(setting.pick(4, 2), measure)
+    interleave(sides, setting.pick(4, 2), measure)
     rate = {side: statistics.median(found) for side, found in rates.items()}
-    setting.add(f"{_PROCESSES} processes: operations", "per s", rate, more_is_better=True)
+    what = f"{_PROCESSES} processes"
+    setting.add(
+        "processes rate", f"{what}: operations", "per s", rate, more_is_better=True, chart=f"{what}, operations"
+    )
     for percent in (50, 99):
-        setting.add(f"an operation, p{percent}", "ms", {s: percentile(times, percent) for s, times in waits.items()})
+        figures = {side: percentile(times, percent) for side, times in waits.items()}
+        setting.add(f"processes p{percent}", f"{what}: an operation, p{percent}", "ms", figures)
     failed = ", ".join(f"{side.label} {count}" for side, count in errors.items())
-    setting.notes.append(f"{_PROCESSES} processes on one file, operations that failed: {failed}.")
+    setting.notes.append(f"{what} on one database, operations that failed: {failed}.")
+    setting.store.drop_all(urls)
 
 
-def work(side: Side, path: Path, thread: str, turns: int, *, start: Barrier, done: Any) -> None:
+def work(side: SaverSide, url: str, thread: str, turns: int, *, start: Barrier, done: Any) -> None:
     """What one process does: its own chat, timed, every failure counted."""
     chat = [turn.on(thread) for turn in record_chat(turns, side.next_version)]
     times: list[float] = []
     errors = 0
-    with side.open(path) as saver:
+    with side.open(url) as saver:
+        saver.get_tuple({"configurable": {"thread_id": "nobody", "checkpoint_ns": ""}})  # it is open now
         start.wait()
         begin = perf_counter()
         for turn in chat:
@@ -71,8 +76,7 @@ def work(side: Side, path: Path, thread: str, turns: int, *, start: Barrier, don
                         touch(found)
                 except Exception:  # noqa: BLE001 - whatever it is, it is counted
                     errors += 1
-                    if side is OFFICIAL:
-                        saver.conn.rollback()  # type: ignore[attr-defined]
+                    side.recover(saver)
                 times.append(perf_counter() - before)
         end = perf_counter()
     done.put((begin, end, times, errors))

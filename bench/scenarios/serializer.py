@@ -11,9 +11,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from graphs import Talk
 from holdfast.serde import CheckpointSerializer, Keys
 from measure import Clock, Setting, interleave
-from sides import HOLDFAST, OFFICIAL, Side
+from stores.sides import Side
 
-_BASELINE = "JsonPlusSerializer"
+_THEIRS, _OURS = Side("JsonPlusSerializer"), Side("holdfast", ours=True)
+_TARGETS = {"dumps": 2.0, "loads": 2.5}
 _FORMS: dict[str, Callable[[], CheckpointSerializer]] = {
     "": CheckpointSerializer,
     ", zstd": lambda: CheckpointSerializer(compress=True),
@@ -33,7 +34,7 @@ def _messages(setting: Setting, count: int) -> None:
     repeats = max(1, setting.pick(4000, 1000) // count)
     for form, make in _FORMS.items():
         setting.say(f"{count} messages{form}")
-        serializers: dict[Side, SerializerProtocol] = {OFFICIAL: JsonPlusSerializer(), HOLDFAST: make()}
+        serializers: dict[Side, SerializerProtocol] = {_THEIRS: JsonPlusSerializer(), _OURS: make()}
         stored = {side: serializer.dumps_typed(messages) for side, serializer in serializers.items()}
         clock = Clock()
 
@@ -47,20 +48,13 @@ def _messages(setting: Setting, count: int) -> None:
             clock.note("dumps", side, _time(lambda: serializers[side].dumps_typed(messages), repeats))
             clock.note("loads", side, _time(lambda: serializers[side].loads_typed(stored[side]), repeats))
 
-        interleave(setting.pick(15, 7), work)
-        targets = {"dumps": 2.0, "loads": 2.5} if not form else {}
-        for what in ("dumps", "loads"):
-            label = f"{what}, {count} messages" if not form and count > 40 else ""
-            setting.add(
-                f"{what}, {count} messages{form}",
-                "ms",
-                clock.median(what),
-                target=targets.get(what),
-                baseline=_BASELINE,
-                chart=label,
-            )
+        interleave((_THEIRS, _OURS), setting.pick(15, 7), work)
+        for what, target in _TARGETS.items():
+            named = f"{what}, {count} messages{form}"
+            label = named if not form and count > 40 else ""
+            setting.add(named, named, "ms", clock.median(what), target=None if form else target, chart=label)
         sizes = {side: len(data) / 1000 for side, (_, data) in stored.items()}
-        setting.add(f"bytes, {count} messages{form}", "KB", sizes, baseline=_BASELINE)
+        setting.add(f"bytes, {count} messages{form}", f"bytes, {count} messages{form}", "KB", sizes)
 
 
 def _time(call: Callable[[], Any], repeats: int) -> float:

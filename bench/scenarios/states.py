@@ -1,80 +1,89 @@
 """Wide and big states of which little changes: 50 channels of 10 KB, and one value of 5 MB."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 from graphs import Talk
-from measure import Clock, Setting, interleave, megabytes
-from recording import Turn, record_loop, touch
-from sides import SIDES, Side, stored
+from measure import Clock, StoreSetting, interleave, megabytes
+from recording import NextVersion, Turn, record_loop, touch
+from stores.sides import SaverSide
 
 _CHANNELS = [f"channel_{number:02}" for number in range(50)]
-_TALK = Talk(1)
 
 
-def text(size: int) -> str:
-    return _TALK.text(size)
+def text(talk: Talk, size: int) -> str:
+    return talk.text(size)
 
 
-def records(size: int) -> list[dict[str, Any]]:
-    return [_TALK.record() for _ in range(size // 250)]
+def records(talk: Talk, size: int) -> list[dict[str, Any]]:
+    return [talk.record() for _ in range(size // 250)]
 
 
-def wide(make: Callable[[int], Any], steps: int) -> dict[Side, Turn]:
-    """50 channels of 10 KB, of which two get a new value in each step; the same values on both sides."""
-    first = {channel: make(10_000) for channel in _CHANNELS}
-    changes = [{_CHANNELS[(n * 2 + i) % 50]: make(10_000) for i in range(2)} for n in range(steps)]
-    return {side: record_loop(first, changes.__getitem__, steps, side.next_version) for side in SIDES}
+@cache
+def wide(make: Callable[[Talk, int], Any], steps: int, next_version: NextVersion) -> Turn:
+    """50 channels of 10 KB, of which two get a new value in each step; the same values on all sides."""
+    talk = Talk(1)
+    first = {channel: make(talk, 10_000) for channel in _CHANNELS}
+    changes = [{_CHANNELS[(n * 2 + i) % 50]: make(talk, 10_000) for i in range(2)} for n in range(steps)]
+    return record_loop(first, changes.__getitem__, steps, next_version)
 
 
-def big(make: Callable[[int], Any], steps: int) -> dict[Side, Turn]:
+@cache
+def big(make: Callable[[Talk, int], Any], steps: int, next_version: NextVersion) -> Turn:
     """5 MB that no step changes."""
-    first = {"big": make(5_000_000)}
-    return {side: record_loop(first, lambda _: {}, steps, side.next_version) for side in SIDES}
+    return record_loop({"big": make(Talk(1), 5_000_000)}, lambda _: {}, steps, next_version)
 
 
-def run(setting: Setting) -> None:
-    steps = setting.pick(200, 40)
-    for kind, make in (("strings", text), ("lists of dicts", records)):
+def run(setting: StoreSetting) -> None:
+    sides = setting.store.sides
+    steps = setting.pick(200, 20)
+    for key, kind, make in (("strings", "strings", text), ("lists", "lists of dicts", records)):
         name = f"50 channels of 10 KB, 2 change, {steps} steps, {kind}"
         setting.say(f"recording {name}")
-        _measure(setting, name, wide(make, steps), target=3, chart=f"wide state of {kind}: put")
-    steps = setting.pick(50, 15)
-    for kind, make in (("a string", text), ("a list of dicts", records)):
+        loops = {side: wide(make, steps, side.next_version) for side in sides}
+        _measure(setting, f"wide {key}", name, loops, chart=f"wide state of {kind}: put")
+    steps = setting.pick(30, 8)
+    for key, kind, make in (("string", "a string", text), ("list", "a list of dicts", records)):
         name = f"5 MB that stay as they are, {steps} steps, {kind}"
         setting.say(f"recording {name}")
-        _measure(setting, name, big(make, steps))
+        loops = {side: big(make, steps, side.next_version) for side in sides}
+        _measure(setting, f"big {key}", name, loops, chart=f"5 MB that stay, {kind}: put")
 
 
-def _measure(
-    setting: Setting, name: str, loops: dict[Side, Turn], target: float | None = None, chart: str = ""
-) -> None:
+def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, Turn], *, chart: str) -> None:
     gc.freeze()
     clock = Clock()
-    paths = {side: side.path(setting.folder, "states") for side in SIDES}
+    store = setting.store
+    urls = store.fill("states")
     calls = min(len(turn.writes) for turn in loops.values())
     with ExitStack() as stack:
-        savers = {side: stack.enter_context(side.open(paths[side])) for side in SIDES}
+        savers = {side: stack.enter_context(side.open(urls[side])) for side in store.sides}
         for number in range(calls):
             if number % 20 == 0:
                 setting.say(f"{name}: call {number} of {calls}")
-            for side in SIDES if number % 2 else SIDES[::-1]:
+            for side in _order(store.sides, number):
                 call = loops[side].writes[number]
                 with clock.time(call.method, side):
                     call(savers[side])
 
-        def read(side: Side, _: int) -> None:
+        def read(side: SaverSide, _: int) -> None:
             with clock.time("get_tuple", side):
                 touch(loops[side].reads[0](savers[side]))
 
-        interleave(setting.pick(9, 5), read)
-    sizes = {side: stored(paths[side]) for side in SIDES}
-    setting.add(f"{name}: put", "ms", clock.median("put"), target=target, chart=chart)
-    setting.add(f"{name}: put, mean, with the folding in of the log", "ms", clock.mean("put"))
-    setting.add(f"{name}: get_tuple, every value read", "ms", clock.median("get_tuple"))
-    setting.add(f"{name}: stored", "MB", megabytes(sizes))
-    for path in paths.values():
-        path.unlink()
+        interleave(store.sides, setting.pick(9, 3), read)
+    for url in urls.values():
+        store.settle(url)
+    sizes = {side: store.stored(url) for side, url in urls.items()}
+    setting.add(f"{key} put", f"{name}: put", "ms", clock.median("put"), chart=chart)
+    setting.add(f"{key} put, mean", f"{name}: put, mean, with what the store puts off", "ms", clock.mean("put"))
+    setting.add(f"{key} get_tuple", f"{name}: get_tuple, every value read", "ms", clock.median("get_tuple"))
+    setting.add(f"{key} stored", f"{name}: stored", "MB", megabytes(sizes))
+    store.drop_all(urls)
     gc.unfreeze()
+
+
+def _order(sides: Sequence[SaverSide], number: int) -> Sequence[SaverSide]:
+    return sides if number % 2 else sides[::-1]

@@ -4,46 +4,47 @@ import asyncio
 import gc
 import statistics
 from time import perf_counter
-from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
-
-from measure import Setting, interleave, percentile
+from measure import StoreSetting, interleave, percentile
 from recording import Turn, record_chat, touch
-from sides import SIDES, Side
+from stores.sides import Saver, SaverSide
 
 _TASKS = 32
 
 
-def run(setting: Setting) -> None:
+def run(setting: StoreSetting) -> None:
+    sides = setting.store.sides
     turns = setting.pick(6, 3)
-    chats = {side: record_chat(turns, side.next_version) for side in SIDES}
+    chats = {side: record_chat(turns, side.next_version) for side in sides}
     gc.freeze()
-    rates: dict[Side, list[float]] = {side: [] for side in SIDES}
-    waits: dict[Side, list[float]] = {side: [] for side in SIDES}
+    rates: dict[SaverSide, list[float]] = {side: [] for side in sides}
+    waits: dict[SaverSide, list[float]] = {side: [] for side in sides}
+    urls = setting.store.fill("tasks")
 
-    def measure(side: Side, number: int) -> None:
+    def measure(side: SaverSide, number: int) -> None:
         setting.say(f"round {number + 1}, {side.label}")
-        took, times = asyncio.run(together(side, setting, number, chats[side]))
+        took, times = asyncio.run(together(side, urls[side], chats[side], name=f"round-{number}"))
         rates[side].append(len(times) / took)
         waits[side].extend(times)
 
-    interleave(setting.pick(5, 3), measure)
+    interleave(sides, setting.pick(5, 3), measure)
     what = f"{_TASKS} tasks, a chat of {turns} turns each"
     rate = {side: statistics.median(found) for side, found in rates.items()}
-    setting.add(
-        f"{what}: operations", "per s", rate, more_is_better=True, target=5, chart="32 asyncio tasks, operations"
-    )
+    chart = f"{_TASKS} asyncio tasks, operations"
+    setting.add("tasks rate", f"{what}: operations", "per s", rate, more_is_better=True, chart=chart)
     for percent in (50, 99):
         figures = {side: percentile(times, percent) for side, times in waits.items()}
-        setting.add(f"an operation, p{percent}", "ms", figures)
+        label = f"{_TASKS} asyncio tasks, p99" if percent == 99 else ""
+        setting.add(f"tasks p{percent}", f"{_TASKS} tasks: an operation, p{percent}", "ms", figures, chart=label)
+    setting.store.drop_all(urls)
 
 
-async def together(side: Side, setting: Setting, number: int, chat: list[Turn]) -> tuple[float, list[float]]:
-    path = side.path(setting.folder, f"tasks-{number}")
+async def together(side: SaverSide, url: str, chat: list[Turn], *, name: str) -> tuple[float, list[float]]:
+    """How long all took, and each operation."""
     times: list[float] = []
-    chats = [[turn.on(f"thread-{task}") for turn in chat] for task in range(_TASKS)]
-    async with side.aopen(path) as saver:
+    chats = [[turn.on(f"{name}-{task}") for turn in chat] for task in range(_TASKS)]
+    async with side.aopen(url) as saver:
+        await saver.aget_tuple({"configurable": {"thread_id": "nobody", "checkpoint_ns": ""}})  # it is open now
         start = perf_counter()
         async with asyncio.TaskGroup() as group:
             for own in chats:
@@ -52,7 +53,7 @@ async def together(side: Side, setting: Setting, number: int, chat: list[Turn]) 
     return took, times
 
 
-async def _chat(saver: BaseCheckpointSaver[Any], chat: list[Turn], times: list[float]) -> None:
+async def _chat(saver: Saver, chat: list[Turn], times: list[float]) -> None:
     for turn in chat:
         start = perf_counter()
         touch(await saver.aget_tuple(turn.reads[0].config))

@@ -4,6 +4,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -367,6 +368,21 @@ def test_what_cant_be_printed_is_one_line(command: Any, arguments: list[str], sa
     found = command("schema", "sql", *arguments)
     assert (found.returncode, found.stdout, len(found.stderr.splitlines())) == (2, "", 1)
     assert says in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("engine", "missing", "says"),
+    [
+        ("postgresql", "psycopg", "MissingExtra: postgresql:// needs psycopg: pip install 'holdfast[postgres]'\n"),
+        ("mysql", "pymysql", ""),
+    ],
+)
+def test_a_driver_that_is_needed_is_named(engine: str, missing: str, says: str) -> None:
+    """Postgres's quotes names; MySQL's has nothing to do."""
+    argv = ["holdfast", "schema", "sql", engine]
+    code = f"import sys\nsys.modules[{missing!r}], sys.argv = None, {argv!r}\nfrom holdfast.cli import main\nmain()"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (2 if says else 0, says)
 
 
 @pytest.mark.parametrize("engine", ["postgresql", "mysql", "sqlite"])

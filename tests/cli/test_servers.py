@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 import holdfast
 from holdfast import url as urls
-from holdfast.backends import Store
+from holdfast.backends import Inspectable, Store
 from holdfast.backends.memory import MemoryBackend
 from holdfast.backends.sql import postgres
 from holdfast.backends.sql.postgres_statements import MIGRATIONS
@@ -22,6 +22,7 @@ from holdfast.cli.stores import reading
 from holdfast.errors import StoreError
 from holdfast.run import run
 from holdfast.serde import CheckpointSerializer
+from holdfast.url import open_store
 
 LOOK = [["threads"], ["verify"], ["migrate", "--dry-run"]]
 SMALLER = "from holdfast.serde import CheckpointSerializer\nserde = CheckpointSerializer(compress=True)\n"
@@ -137,6 +138,28 @@ def test_what_is_opened_to_be_read_cant_be_written_to(store: str) -> None:
         run(engine.backend.drop(["alice"]))
     with holdfast.Saver(store) as saver:
         assert [info.thread for info in saver.threads()] == ["alice", "bob"]
+
+
+async def test_the_asyncio_half_looks_in_the_same_way(empty: str, tmp_path: Path) -> None:
+    for url in (empty, f"sqlite:///{tmp_path}/agent.db"):
+        await looks(url)
+
+
+async def looks(url: str) -> None:
+    """Nothing, then something; and nothing can be written either time."""
+    half = open_store(url, read_only=True).asyncio
+    assert isinstance(half, Inspectable)
+    with pytest.raises(StoreError, match="there is nothing"):
+        await half.check()
+    await half.close()
+    filled(url)
+    half = open_store(url, read_only=True).asyncio
+    assert isinstance(half, Inspectable)
+    await half.check()
+    with pytest.raises(StoreError):
+        await half.drop(["alice"])
+    assert [info.thread for info in await half.threads()] == ["alice", "bob"]
+    await half.close()
 
 
 def test_a_pooler_keeps_nothing_of_it() -> None:

@@ -3,16 +3,18 @@
 Forked, each of them starts at once: everything is imported already.
 """
 
-import asyncio
+import gc
 import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import orjson
 from faultlab import put, receipt, some_values
 from load import Load
+from releases import Step, release
 from worker import crowd, say
 
 import holdfast
@@ -21,12 +23,17 @@ from lab import config_of
 _HEAD_START = 0.05
 
 
-def set_up(url: str, name: str) -> None:
+def set_up(url: str, name: str, step: Step | None = None) -> None:
     """Create the tables, or find them there, and store a checkpoint."""
-    with holdfast.Saver(url) as saver:
+    with release(url, step) as saver:
         saver.setup()
         values = some_values(2, name)
         say(**receipt(put(saver, config_of(name), values), values))
+
+
+def migrate(url: str, name: str) -> None:
+    """The same, as the next release would do it."""
+    set_up(url, name, "needed")
 
 
 def tasks(url: str, name: str, tasks: int, rounds: int) -> None:
@@ -42,7 +49,7 @@ def crowds(url: str, name: str, rounds: int) -> None:
     crowd(url, name, rounds)
 
 
-DEEDS: dict[str, Callable[..., None]] = {"set up": set_up, "tasks": tasks, "crowd": crowds}
+DEEDS: dict[str, Callable[..., None]] = {"set up": set_up, "migrate": migrate, "tasks": tasks, "crowd": crowds}
 
 
 def fork(deed: str, children: int, **options: Any) -> None:
@@ -68,6 +75,11 @@ def fork(deed: str, children: int, **options: Any) -> None:
 
 def main() -> None:
     """Do what each line says."""
+    import_module("holdfast.backends.sql.postgres")
+    import_module("holdfast.backends.sql.mysql")
+    with holdfast.Saver("memory://") as saver:  # what is found out at first use need not be found out by each child
+        saver.get_tuple(put(saver, config_of("a"), some_values(2)))
+    gc.freeze()  # a collection would copy all of it into each child
     say(op="ready")
     for line in sys.stdin.buffer:
         fork(**orjson.loads(line))

@@ -4,12 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 import servers
 from faultlab import Acknowledged, digest
+from psycopg import sql
 
 import holdfast
 from holdfast.run import run
@@ -106,6 +108,37 @@ def locked(url: str, thread: str, lock: str = "FOR UPDATE") -> Iterator[psycopg.
         rows = connection.execute(f"SELECT t FROM holdfast_threads WHERE thread = %s {lock}".encode(), [thread])
         assert len(rows.fetchall()) == 1
         yield connection
+
+
+@contextmanager
+def role(url: str, *, options: str = "", password: str = "") -> Iterator[str]:
+    """The URL for a role that has no rights yet; it is gone at the end, with all that it owns."""
+    with servers.postgres(url) as connection:
+        name = f"r_{token_hex(8)}"
+        # A role can't be made with bound values.
+        connection.execute(f"CREATE ROLE {name} LOGIN {options}".encode())
+        if password:
+            connection.execute(
+                sql.SQL("ALTER ROLE {} PASSWORD {}; GRANT passworded TO {}").format(
+                    sql.Identifier(name), sql.Literal(password), sql.Identifier(name)
+                )
+            )
+        try:
+            yield with_user(url, name, quote(password, safe=""))
+        finally:
+            connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
+
+
+def grant(owned: str, url: str, rights: str = "SELECT, INSERT, UPDATE, DELETE") -> None:
+    """Let the role of a URL use the tables that the owner's URL leads to, and no more."""
+    schema, name = schema_of(owned), user_of(url)
+    rows_of(owned, f"GRANT USAGE ON SCHEMA {schema} TO {name}")
+    rows_of(owned, f"GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {name}")
+
+
+def user_of(url: str) -> str:
+    """The role that a URL names."""
+    return urlsplit(url).username or ""
 
 
 def raw_audit(url: str) -> None:

@@ -202,3 +202,31 @@ json_like = st.recursive(
 def test_a_digest_stands_for_the_value(one: Any, two: Any) -> None:
     """Equal reprs, equal digests; other reprs, other digests."""
     assert (digest(one) == digest(two)) == (repr(one) == repr(two))
+
+
+_long = st.integers(60, 70)
+_plain = st.recursive(
+    st.none() | st.integers(-2, 2) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(length=_long, other=_long, head=_plain, place=st.integers(0, 59), changed=_plain)
+def test_long_values_differ_by_any_element(length: Any, other: Any, head: Any, place: Any, changed: Any) -> None:
+    """Whatever is packed in pieces: a list, a dict of many items, a dict that holds either of them."""
+    one = [head] * length
+    two = [head] * other
+    two[place] = changed
+    shapes = (
+        lambda items: items,
+        lambda items: {str(number): item for number, item in enumerate(items)},
+        lambda items: {"few": 1, "many": items},
+        lambda items: {"deep": {"few": items}},
+    )
+    for shape in shapes:
+        assert digest(shape(one)) == digest(copy.deepcopy(shape(one))), "the same content"
+        if one != two:
+            assert digest(shape(one)) != digest(shape(two)), "other content"
+    kinds = {digest(shape(one)) for shape in shapes}
+    assert len(kinds) == len(shapes), "other shapes of the same content"

@@ -101,6 +101,8 @@ def about(*, version: Version = False) -> None:
     [cyan]holdfast verify sqlite:///agent.db[/]      before a deploy: does all of it load?
 
     [cyan]holdfast migrate sqlite:///agent.db[/]     after it: write old data anew
+
+    [cyan]holdfast schema sql postgresql[/]          the tables as SQL, for a DBA
     """
 
 

@@ -25,7 +25,12 @@ from holdfast.serde.packed import OPTIONS
 # plain list can look like the form in which a richer type is digested.
 _SEED = int.from_bytes(os.urandom(8))
 _TEXT_SEED = _SEED ^ 1
+_LONG_SEED = _SEED ^ 2
 _MARK = os.urandom(8)
+
+
+BLOCK = 64
+"""How many elements of a list are packed together."""
 
 
 def digest(value: Any) -> bytes | None:
@@ -35,10 +40,42 @@ def digest(value: Any) -> bytes | None:
     if type(value) is str:  # 1 ms for 5 MB; the packer, which grows its buffer as it goes, takes 6
         return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass"), _TEXT_SEED)
     try:
+        if _is_long(value):
+            found = xxhash.xxh3_128(seed=_LONG_SEED)
+            _feed(found, value)
+            return found.digest()
         packed = ormsgpack.packb(value, default=_reveal, option=OPTIONS)
     except ormsgpack.MsgpackEncodeError:
         return None
     return digest_bytes(packed)
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a value is better packed in pieces: into one large buffer it takes two to ten times as long."""
+    cls = type(value)
+    if cls is dict:
+        return len(value) > BLOCK or any(type(v) in (list, dict) and len(v) > BLOCK for v in value.values())
+    return cls is list and len(value) > BLOCK
+
+
+def _feed(found: xxhash.xxh3_128, value: Any) -> None:
+    """Digest a long list or dict piece by piece. Each piece says where it ends, so no two values give the same."""
+    cls = type(value)
+    if cls is dict and _is_long(value):
+        keys, items = [*value], [*value.values()]
+        found.update(ormsgpack.packb([_MARK, len(keys)], option=OPTIONS))
+        _feed(found, keys)
+        if len(items) > BLOCK:
+            _feed(found, items)
+        else:
+            for item in items:
+                _feed(found, item)
+    elif cls is list and len(value) > BLOCK:
+        found.update(ormsgpack.packb([len(value), _MARK], option=OPTIONS))
+        for start in range(0, len(value), BLOCK):
+            found.update(ormsgpack.packb(value[start : start + BLOCK], default=_reveal, option=OPTIONS))
+    else:
+        found.update(ormsgpack.packb(value, default=_reveal, option=OPTIONS))
 
 
 def digests(values: Sequence[Any]) -> list[bytes | None]:
@@ -58,10 +95,6 @@ def digests(values: Sequence[Any]) -> list[bytes | None]:
         ]
     except (KeyError, ormsgpack.MsgpackEncodeError):  # not all of them models, or not all in plain sight
         return [digest(value) for value in values]
-
-
-BLOCK = 64
-"""How many elements of a list `block_digests` takes together."""
 
 
 def block_digests(values: Sequence[Any]) -> list[bytes]:

@@ -12,7 +12,6 @@ or with any surprise, a new log is begun with the whole value, which is always r
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import count
-from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple, cast
 
@@ -20,7 +19,6 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
-from holdfast.engine.parts import MARK, spans
 from holdfast.engine.records import Key, Ref
 from holdfast.engine.seal import binds, clear_bytes, in_segment, parted, seal, unseal
 from holdfast.engine.segments import (
@@ -30,6 +28,7 @@ from holdfast.engine.segments import (
     SPLICE_HEAD,
     UPDATE,
     UPDATE_HEAD,
+    InParts,
     Split,
     changes_of,
     sealed_for_parts,
@@ -48,7 +47,6 @@ _BLOCK = 64
 _SMALL = 64
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
 _PLAIN = _NUMBERS | {str, bytes, list, dict}
-_first_byte = itemgetter(0)
 
 
 class Shape(IntEnum):
@@ -329,11 +327,13 @@ def _count(shape: Shape, content: Any) -> int:
 class Reader:
     """Reads values out of logs. Every value that it returns is new, down to its last list."""
 
-    __slots__ = ("_logs", "_serde")
+    __slots__ = ("_logs", "_serde", "_spans")
 
     def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]]) -> None:
         self._serde = serde
         self._logs = logs
+        self._spans: dict[Ref, list[range]] = {}
+        """Which segments the changes of a value are in, where that is not one each."""
 
     def read(self, ref: Ref, key: Key, channel: str, graph: str | None = None) -> tuple[Shape, Any, float]:
         """The value that stands somewhere: its shape, its content, and its size if written anew."""
@@ -342,12 +342,13 @@ class Reader:
         if len(segments) <= seq:
             msg = f"segment {len(segments)} of log {log} is missing"
             raise LookupError(msg)
-        changes: Sequence[bytes] = segments[: seq + 1]
-        where: Sequence[range] = ()
-        if MARK[0] in map(_first_byte, changes):
-            changes, where = changes_of(changes)
-        cut = [split(data) for data in changes]
-        opened = self._opened(log, cut, key, channel, graph, where=where)
+        changes = segments[: seq + 1]
+        try:
+            cut = [split(data) for data in changes]
+        except InParts:
+            changes, self._spans[ref] = changes_of(changes)
+            cut = [split(data) for data in changes]
+        opened = self._opened(ref, cut, key, channel, graph)
         shape, content = Shape(changes[0][0]), next(opened)
         live = float(len(changes[0]))
         step = _apply_splice if shape in _LISTS else _apply_update
@@ -362,25 +363,22 @@ class Reader:
         segments = self._logs[ref.log][: ref.seq + 1]
         sizes = list(map(len, segments))
         base, steps = sizes[0], ref.seq
-        if MARK[0] in map(_first_byte, segments):
-            first, *more = spans(segments)
-            base, steps = sum(sizes[: len(first)]), len(more)
+        if where := self._spans.get(ref):
+            base, steps = sum(sizes[: len(where[0])]), len(where) - 1
         block = block_of(shape, content)
         marks, _, blocks = take(self._serde, shape, content)
         return Tip(ref, shape, block, _count(shape, content), marks, base, sum(sizes), live, None, blocks, steps)
 
-    def _opened(
-        self, log: str, cut: Sequence[Split], key: Key, channel: str, graph: str | None, *, where: Sequence[range]
-    ) -> Iterator[Any]:
-        """The sealed values of some changes, one after the other; each is one segment, unless `where` says which."""
+    def _opened(self, ref: Ref, cut: Sequence[Split], key: Key, channel: str, graph: str | None) -> Iterator[Any]:
+        """The sealed values of some changes, one after the other."""
         loads_many = getattr(self._serde, "loads_many", None)
         if loads_many is None or binds(self._serde):
-            where = where or [range(number, number + 1) for number in range(len(cut))]
+            where = self._spans.get(ref) or [range(number, number + 1) for number in range(len(cut))]
             return (
                 unseal(
                     self._serde,
                     part,
-                    in_segment(key, channel, Ref(log, span[0]), sealed_for_parts(name, len(span)), graph),
+                    in_segment(key, channel, Ref(ref.log, span[0]), sealed_for_parts(name, len(span)), graph),
                 )
                 for span, (_, parts) in zip(where, cut, strict=True)
                 for name, part in parts

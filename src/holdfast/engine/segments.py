@@ -13,7 +13,7 @@ from struct import Struct
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.parts import count_for, cut, join, spans
+from holdfast.engine.parts import MARK, count_for, cut, join, spans
 from holdfast.engine.records import Key, Ref, Segment
 from holdfast.engine.seal import binds, in_segment, moved
 
@@ -28,21 +28,28 @@ Split = tuple[bytes, list[tuple[bytes, bytes]]]
 """A change's head, and its sealed values, each with what it is sealed for."""
 
 
+class InParts(Exception):
+    """What was to be split is only a part of a change."""
+
+
 def split(data: bytes) -> Split:
     """What the engine itself wrote at the front of a change, then its sealed values, each with what it is sealed for.
 
-    A value that there is none of is empty.
+    A value that there is none of is empty. Raises `InParts` for a part: to look for them first would take longer.
     """
-    if data[0] == SPLICE:
+    kind = data[0]
+    if kind == SPLICE:
         head = data[: SPLICE_HEAD.size]
         return head, [(head, data[SPLICE_HEAD.size :])]
-    if data[0] == UPDATE:
+    if kind == UPDATE:
         _, length = UPDATE_HEAD.unpack_from(data)
         start, middle = UPDATE_HEAD.size, UPDATE_HEAD.size + length
         if middle > len(data):
             msg = "a segment ends before the keys that it takes do"
             raise ValueError(msg)
         return data[:start], [(GOING, data[start:middle]), (COMING, data[middle:])]
+    if kind == MARK[0]:
+        raise InParts
     head = data[:1]
     return head, [(head, data[1:])]
 

@@ -42,9 +42,10 @@ def join_writes(parts: Sequence[Write]) -> Write:
 
 def whole_writes(writes: Sequence[Write]) -> Sequence[Write]:
     """Writes as they were before they were cut. Whoever reads writes reads them through this."""
-    if not any(write.value.startswith(MARK) for write in writes):
-        return writes
-    return [_whole(parts) for parts in group_writes(writes)]
+    for write in writes:
+        if write.value.startswith(MARK):
+            return [_whole(parts) for parts in group_writes(writes)]
+    return writes
 
 
 def _whole(parts: Sequence[Write]) -> Write:

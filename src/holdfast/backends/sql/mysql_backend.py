@@ -87,7 +87,7 @@ class MySqlBackend(ProgramBackend):
     def _drop(self, t: tuple[str, str], change: Change) -> Iterator[Statement]:
         for statement in super()._drop(t, change):
             if statement.sql in (sql.TRIM_SEGMENTS, sql.CLOSE_LOGS):
-                yield statement._replace(rows=[(*t, _pairs(change.trim or {}))])
+                yield statement._replace(rows=[(_pairs(change.trim or {}), *t)])
             else:
                 yield statement
 

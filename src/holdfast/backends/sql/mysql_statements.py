@@ -297,13 +297,9 @@ REWRITE_WRITE = f"""
 UPDATE holdfast_writes SET value = ?
 WHERE t = {T} AND ns = ? AND id = ? AND task = ? AND idx = ? AND part = ? AND value = ?
 """
-_KEPT = f"""
-(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?) owner
-STRAIGHT_JOIN holdfast_segments s ON s.t = owner.t
-LEFT JOIN (SELECT DISTINCT log, seq FROM {_GIVEN_PAIRS} pairs) kept ON kept.log = s.log
-"""
-TRIM_SEGMENTS = f"DELETE s FROM {_KEPT} WHERE kept.log IS NULL OR s.seq > kept.seq + 1"
-CLOSE_LOGS = f"UPDATE {_KEPT} SET s.data = '' WHERE s.seq = kept.seq + 1"
+_KEPT = f"holdfast_segments s LEFT JOIN (SELECT DISTINCT log, seq FROM {_GIVEN_PAIRS} pairs) kept ON kept.log = s.log"
+TRIM_SEGMENTS = f"DELETE s FROM {_KEPT} WHERE s.t = {T} AND (kept.log IS NULL OR s.seq > kept.seq + 1)"
+CLOSE_LOGS = f"UPDATE {_KEPT} SET s.data = '' WHERE s.t = {T} AND s.seq = kept.seq + 1"
 SWEEP_WRITES = f"""
 DELETE w
 FROM holdfast_writes w LEFT JOIN holdfast_rows r ON r.t = w.t AND r.ns = w.ns AND r.id = w.id
