@@ -3,4 +3,4 @@
 import pytest
 
 # Before any test imports them: only then do their asserts say what they compared.
-pytest.register_assert_rewrite("faultlab", "lab", "texts")
+pytest.register_assert_rewrite("faultlab", "lab", "load", "pglab", "texts")

@@ -1,6 +1,8 @@
 """Code and tables of different ages: each release runs on the tables of the one before and of the one after it."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from releases import release
 import holdfast
 from holdfast.errors import SchemaTooNew, StoreError
 from lab import config_of
+
 
 @pytest.fixture(scope="module")
 def new_schema() -> Iterator[Any]:
@@ -33,9 +36,6 @@ def format_of(url: str) -> tuple[int, int]:
     """What a store says of its tables, past the saver."""
     sql = "SELECT version, oldest FROM holdfast_schema"
     if url.startswith("sqlite"):
-        import sqlite3  # noqa: PLC0415
-        from contextlib import closing  # noqa: PLC0415
-
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             (found,) = connection.execute(sql).fetchall()
     else:
@@ -160,7 +160,7 @@ class TestWithoutTheRight:
 
     @pytest.mark.parametrize("step", ["needed", "breaking"])
     def test_it_says_what_to_do_where_it_can_not(self, url: str, step: Any) -> None:
-        with release(url, step) as newer, pytest.raises(StoreError, match="lacks a right.*holdfast schema sql"):
+        with release(url, step) as newer, pytest.raises(StoreError, match=r"lacks a right.*holdfast schema sql"):
             newer.get_tuple(config_of("t"))
         assert format_of(with_user(url, "postgres")) == (1, 1)
 
@@ -196,7 +196,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(new_schema: Any) -> None:
     with release(url) as older:
         older.setup()
         rows_of(url, "CREATE TABLE other (note TEXT); CREATE INDEX holdfast_rows_by_note ON other (note)")
-        with release(url, "optional") as newer, pytest.raises(StoreError, match="holdfast_rows_by_note.*exists"):
+        with release(url, "optional") as newer, pytest.raises(StoreError, match=r"holdfast_rows_by_note.*exists"):
             newer.setup()
         assert format_of(url) == (1, 1)
         use(older, "older")

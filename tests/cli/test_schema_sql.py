@@ -307,6 +307,16 @@ def test_a_user_without_the_right_to_create_works_on_mysql(new_database: Any, pr
             saver.delete_thread("one")
 
 
+def test_mysql_never_goes_back(new_database: Any, printed: Any) -> None:
+    """Tables of a newer holdfast stay what they are."""
+    url = new_database()
+    mysql(url, printed("mysql"))
+    with closing(servers.mysql(url)) as connection, connection.cursor() as cursor:
+        cursor.execute("UPDATE holdfast_schema SET version = 9, oldest = 7")
+    mysql(url, printed("mysql"))
+    assert mysql_catalog(url)["format"] == ((9, 7),)
+
+
 def test_mysql_goes_on_from_an_older_format(new_database: Any, printed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     url = new_database()
     mysql(url, printed("mysql"))

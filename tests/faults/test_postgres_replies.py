@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -26,15 +26,9 @@ _corners = count()
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """A store in which each test takes namespaces of its own."""
-    with servers.fresh("postgres") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def proxy(url: str) -> Iterator[Proxy]:
-    with Proxy(url) as proxy:
+def proxy() -> Iterator[Proxy]:
+    """The way to a store in which each test takes namespaces of its own."""
+    with servers.fresh("postgres") as url, Proxy(url) as proxy:
         yield proxy
 
 
@@ -108,34 +102,35 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+# The two halves are one body; these show what they do differently.
+SOME = ("put", "put with other values", "put_writes, late", "prune", "copy_thread", "delete_thread", "get")
+
+
 async def begin(saver: Half, operation: str) -> None:
     await fill(saver)
     if operation == "copy_thread once more":
         await prepare_a_copy(saver)
 
 
-async def outcome(saver: Half, url: str) -> tuple[list[Any], Counts]:
+async def outcome(saver: Half, proxy: Proxy) -> tuple[list[Any], Counts]:
     """All that can be read, and how many records are there for it."""
-    return await everything(saver), counts(url, saver.saver._store.blocking._app)  # type: ignore[attr-defined]
+    return await everything(saver), counts(proxy.direct, saver.saver._store.blocking._app)  # type: ignore[attr-defined]
 
 
-async def undisturbed(opened: Open, proxy: Proxy, url: str, half: HalfName, operation: str) -> Any:
+async def undisturbed(opened: Open, proxy: Proxy, half: HalfName, operation: str) -> Any:
     """What an operation leads to when nothing goes wrong, and in how many exchanges."""
     saver = opened(proxy.url, half)
     await begin(saver, operation)
     proxy.count()
     await OPERATIONS[operation](saver)
-    return proxy.exchanges, await outcome(saver, url)
+    return proxy.exchanges, await outcome(saver, proxy)
 
 
-@BOTH
+@pytest.mark.parametrize(("half", "operation"), [*product(["sync"], OPERATIONS), *product(["async"], SOME)])
 @LOSSES
-@pytest.mark.parametrize("operation", OPERATIONS)
-async def test_a_loss_at_every_exchange(
-    url: str, proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName
-) -> None:
+async def test_a_loss_at_every_exchange(proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName) -> None:
     """The operation ends as if nothing had happened, and has left no more behind than it should."""
-    exchanges, expected = await undisturbed(opened, proxy, url, half, operation)
+    exchanges, expected = await undisturbed(opened, proxy, half, operation)
     assert exchanges
     for at in range(1, exchanges + 1):
         saver = opened(proxy.url, half)
@@ -144,31 +139,29 @@ async def test_a_loss_at_every_exchange(
         await OPERATIONS[operation](saver)
         assert proxy.happened
         proxy.count()
-        assert await outcome(saver, url) == expected, f"{lost} {at} of {exchanges}"
+        assert await outcome(saver, proxy) == expected, f"{lost} {at} of {exchanges}"
 
 
 @BOTH
 @pytest.mark.parametrize("operation", ["put", "put with other values", "put_writes, late", "prune", "copy_thread"])
-async def test_losses_in_a_row(url: str, proxy: Proxy, opened: Open, operation: str, half: HalfName) -> None:
+async def test_losses_in_a_row(proxy: Proxy, opened: Open, operation: str, half: HalfName) -> None:
     """Connections that are made anew break, too, wherever they are: logging in, or looking for what was made."""
     chance = random.Random(f"holdfast {operation} {half}")
-    _, expected = await undisturbed(opened, proxy, url, half, operation)
+    _, expected = await undisturbed(opened, proxy, half, operation)
     for lose in (proxy.lose_reply, proxy.lose_request):
         saver = opened(proxy.url, half)
         await begin(saver, operation)
         lose(*chance.sample(range(1, 8), 3))
         await OPERATIONS[operation](saver)
         proxy.count()
-        assert await outcome(saver, url) == expected
+        assert await outcome(saver, proxy) == expected
 
 
 @BOTH
 @pytest.mark.parametrize("operation", ["put", "put on a new thread", "copy_thread", "prune", "delete_thread"])
-async def test_a_lost_reply_and_then_no_server(
-    url: str, proxy: Proxy, opened: Open, operation: str, half: HalfName
-) -> None:
+async def test_a_lost_reply_and_then_no_server(proxy: Proxy, opened: Open, operation: str, half: HalfName) -> None:
     """As in a restart: what was made before it is not made again after it."""
-    exchanges, expected = await undisturbed(opened, proxy, url, half, operation)
+    exchanges, expected = await undisturbed(opened, proxy, half, operation)
     saver = opened(proxy.url, half)
     await begin(saver, operation)
     proxy.lose_reply(exchanges)
@@ -180,7 +173,7 @@ async def test_a_lost_reply_and_then_no_server(
     proxy.afterwards = go_away
     await OPERATIONS[operation](saver)
     assert proxy.happened
-    assert await outcome(saver, url) == expected
+    assert await outcome(saver, proxy) == expected
 
 
 SLOW = """
@@ -194,18 +187,18 @@ CREATE TRIGGER slow BEFORE INSERT ON holdfast_rows FOR EACH STATEMENT EXECUTE FU
 async def test_a_statement_that_outlives_its_connection(opened: Open, operation: str, half: HalfName) -> None:
     """The server goes on with it while its client has come back, finds it not yet made, and does it again."""
     with servers.fresh("postgres") as url, Proxy(url) as proxy:
-        _, expected = await undisturbed(opened, proxy, url, half, operation)
+        _, expected = await undisturbed(opened, proxy, half, operation)
         saver = opened(proxy.url, half)
         await begin(saver, operation)
         rows_of(url, SLOW)
         threading.Timer(0.15, proxy.cut).start()
         await OPERATIONS[operation](saver)
         assert proxy.accepted > 1
-        assert await outcome(saver, url) == expected
+        assert await outcome(saver, proxy) == expected
 
 
 @LOSSES
-async def test_a_loss_in_a_group(url: str, proxy: Proxy, opened: Open, lost: str) -> None:
+async def test_a_loss_in_a_group(proxy: Proxy, opened: Open, lost: str) -> None:
     """Of changes that are made together, each is made once, and each caller hears what is true of its own."""
     for at in range(1, 7):
         saver = opened(proxy.url, "async")
@@ -226,9 +219,9 @@ async def test_a_loss_in_a_group(url: str, proxy: Proxy, opened: Open, lost: str
             assert await saver.values("t", name(3 + n)) == {"l": [LONG, n]}
         writes = (await saver.found("t", name(2))).pending_writes or []
         assert sorted(task for task, _, _ in writes) == ["task", *(f"task {n}" for n in range(8))]
-        _, number = await outcome(saver, url)
+        _, number = await outcome(saver, proxy)
         assert (number.threads, number.rows, number.writes) == (9, 14, 11)
-    raw_audit(url)
+    raw_audit(proxy.direct)
 
 
 @BOTH
@@ -250,11 +243,9 @@ async def test_setup(opened: Open, at: int, half: HalfName) -> None:
 @BOTH
 @LOSSES
 @pytest.mark.parametrize("operation", ["put", "put_writes", "prune", "copy_thread", "delete_thread", "get"])
-async def test_without_retries(
-    url: str, proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName
-) -> None:
+async def test_without_retries(proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName) -> None:
     """A loss is an error that names the server; the same call again then ends as it should. Success is true."""
-    _, expected = await undisturbed(opened, proxy, url, half, operation)
+    _, expected = await undisturbed(opened, proxy, half, operation)
     saver = opened(proxy.url, half, retry=0)
     await begin(saver, operation)
     before = await everything(saver)

@@ -52,7 +52,7 @@ class Load:
         while self.done < goal and not self.failed:
             assert time.monotonic() < limit, f"only {self.done} of {goal} operations were acknowledged in time"
             time.sleep(0.002)
-        assert self.failed == []
+        assert not self.failed, self.failed
 
     @contextmanager
     def running(self) -> Iterator["Load"]:
@@ -65,8 +65,8 @@ class Load:
             self._stop.set()
             for thread in self._threads:
                 thread.join(_PATIENCE)
-        assert not any(thread.is_alive() for thread in self._threads)
-        assert self.failed == []
+        assert not any(thread.is_alive() for thread in self._threads), "a writer never ended"
+        assert not self.failed, self.failed
 
     def _run(self, coroutine: Any) -> None:
         """To its end, in this thread: nothing in it ever waits for a loop."""

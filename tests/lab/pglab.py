@@ -73,16 +73,23 @@ def schema_of(url: str) -> str:
     return dict(parse_qsl(urlsplit(url).query))["schema"]
 
 
+def connected(url: str) -> psycopg.Connection:
+    """A connection past the saver; of a URL's options, only the schema is for the driver too."""
+    parts = urlsplit(url)
+    options = [(name, value) for name, value in parse_qsl(parts.query) if name == "schema"]
+    return servers.postgres(urlunsplit(parts._replace(query=urlencode(options))))
+
+
 def rows_of(url: str, sql: str, *params: Any) -> list[tuple[Any, ...]]:
     """Ask the server, past the saver."""
-    with servers.postgres(url) as connection:
+    with connected(url) as connection:
         cursor = connection.execute(sql.encode(), params or None)
         return cursor.fetchall() if cursor.description else []
 
 
 def counts(url: str, app: str = "") -> Counts:
     """How many records of an application there are, those included that no row needs."""
-    with servers.postgres(url) as connection:
+    with connected(url) as connection:
         (row,) = connection.execute(COUNTS, {"app": app}).fetchall()
         return Counts(*row)
 
@@ -104,7 +111,7 @@ def becomes_true(condition: Callable[[], Any], *, seconds: float = _PATIENCE) ->
 @contextmanager
 def locked(url: str, thread: str, lock: str = "FOR UPDATE") -> Iterator[psycopg.Connection]:
     """Hold the lock of a thread from outside, as another process's change does that is under way for long."""
-    with servers.postgres(url) as connection, connection.transaction():
+    with connected(url) as connection, connection.transaction():
         rows = connection.execute(f"SELECT t FROM holdfast_threads WHERE thread = %s {lock}".encode(), [thread])
         assert len(rows.fetchall()) == 1
         yield connection
@@ -113,7 +120,7 @@ def locked(url: str, thread: str, lock: str = "FOR UPDATE") -> Iterator[psycopg.
 @contextmanager
 def role(url: str, *, options: str = "", password: str = "") -> Iterator[str]:
     """The URL for a role that has no rights yet; it is gone at the end, with all that it owns."""
-    with servers.postgres(url) as connection:
+    with connected(url) as connection:
         name = f"r_{token_hex(8)}"
         # A role can't be made with bound values.
         connection.execute(f"CREATE ROLE {name} LOGIN {options}".encode())
@@ -143,7 +150,7 @@ def user_of(url: str) -> str:
 
 def raw_audit(url: str) -> None:
     """Past the saver: no row names what is not there, and nothing belongs to a thread that is gone."""
-    with servers.postgres(url) as connection:
+    with connected(url) as connection:
         assert connection.execute(MISSING_SEGMENTS).fetchall() == []
         assert connection.execute(ORPHANS).fetchall() == []
 

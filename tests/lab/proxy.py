@@ -75,6 +75,8 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
+        self.direct = url
+        """The URL without the proxy."""
         self.lead_to(url)
         self._listener = _listening(0)
         self.port: int = self._listener.getsockname()[1]

@@ -8,7 +8,10 @@ from holdfast.backends.sql.schema import Migration
 
 Step = Literal["optional", "needed", "breaking"]
 
-_COLUMN = {"postgresql": "ALTER TABLE @rows ADD COLUMN note TEXT", "sqlite": "ALTER TABLE holdfast_rows ADD COLUMN note TEXT"}
+_COLUMN = {
+    "postgresql": "ALTER TABLE @rows ADD COLUMN note TEXT",
+    "sqlite": "ALTER TABLE holdfast_rows ADD COLUMN note TEXT",
+}
 _INDEX = {
     "postgresql": "CREATE INDEX holdfast_rows_by_note ON @rows (note)",
     "sqlite": "CREATE INDEX holdfast_rows_by_note ON holdfast_rows (note)",

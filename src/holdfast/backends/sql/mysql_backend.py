@@ -7,7 +7,7 @@ from typing import Any, cast
 import orjson
 
 from holdfast.backends.sql import mysql_statements as sql
-from holdfast.backends.sql.mysql_pages import page_of
+from holdfast.backends.sql.mysql_pages import statement_for
 from holdfast.backends.sql.mysql_programs import check_segments
 from holdfast.backends.sql.programs import Check, Program, ProgramBackend, ProgramWire, Put, Statement, WritingDialect
 from holdfast.engine.records import Change, Found, Limits, Query, Rewrite
@@ -30,9 +30,7 @@ class MySqlBackend(ProgramBackend):
 
     async def find(self, query: Query, /) -> Found:
         """One statement for all of it, so all of it is of one moment."""
-        page, params = page_of(self._app, query)
-        text = (sql.HEADS if query.heads else sql.FULL).format(page=page)
-        found = self._found(await self.wire.read(text, params))
+        found = self._found(await self.wire.read(*statement_for(self._app, query)))
         # A join need not keep the order of its page.
         found.rows.sort(key=lambda row: (row.key.thread, row.key.ns))
         found.rows.sort(key=lambda row: row.key.id, reverse=True)

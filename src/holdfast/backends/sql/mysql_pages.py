@@ -12,13 +12,24 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.backends.sql.family import Condition
-from holdfast.backends.sql.mysql_statements import LONGEST_ID, LONGEST_THREAD, T, among
+from holdfast.backends.sql.mysql_statements import (
+    FULL,
+    HEAD,
+    HEADS,
+    KEYS,
+    LONGEST_ID,
+    LONGEST_THREAD,
+    NEEDED_BY_MANY,
+    NEEDED_BY_ONE,
+    T,
+    among,
+)
 from holdfast.engine.records import Query
 
 _NO_LIMIT = (1 << 64) - 1
 
 _PAGE = """
-SELECT r.t, r.ns, r.id, threads.thread, threads.revision
+SELECT {columns}
 FROM {source} STRAIGHT_JOIN holdfast_threads threads ON threads.t = r.t
 WHERE {conditions}
 ORDER BY {order}
@@ -53,14 +64,40 @@ class _Source(NamedTuple):
     conditions: Sequence[Condition] = ()
     sorted: bool = True
 
+    def with_label(self, name: str, labels: Collection[int]) -> "_Source":
+        """The same, of rows that have at least one of these labels."""
+        condition, values = among(f"{name}.label", labels)
+        its = f"{name}.t = r.t AND {name}.id = r.id AND {name}.ns = r.ns AND {condition}"
+        if len(labels) == 1:
+            joined = f"{self.text} STRAIGHT_JOIN holdfast_labels {name} ON {its}"
+            return self._replace(text=joined, params=[*self.params, *values])
+        has_one = f"EXISTS (SELECT 1 FROM holdfast_labels {name} WHERE {its} LIMIT 1)"
+        return self._replace(conditions=[*self.conditions, (has_one, values)])
 
-def page_of(app: str, query: Query) -> Condition:
-    """The statement that finds the keys of a query's rows, with what is bound to it."""
+
+def statement_for(app: str, query: Query) -> Condition:
+    """The statement that a query is answered by, with what is bound to it."""
+    if query.heads and _has_order(query):
+        return _page(app, query, HEAD)
+    page, params = _page(app, query, KEYS)
+    if query.heads:
+        return HEADS.format(page=page), params
+    return FULL.format(page=page, needed=NEEDED_BY_ONE if query.limit == 1 else NEEDED_BY_MANY), params
+
+
+def _has_order(query: Query) -> bool:
+    """Whether no two rows that are asked for have the same id."""
+    return query.thread is not None and query.ns is not None
+
+
+def _page(app: str, query: Query, columns: str) -> Condition:
     source, where = _source(app, query)
-    conditions = [*source.conditions, *_rules(app, query, where)]
+    for number, labels in enumerate(where):
+        source = source.with_label(f"l{number}", labels)
+    conditions = [*source.conditions, *_rules(query)]
     order = "r.id DESC, threads.thread, r.ns"
-    if query.thread is not None and query.ns is not None:
-        order = "r.id DESC"  # no two rows have the same
+    if _has_order(query):
+        order = "r.id DESC"
     elif source.sorted and query.limit is not None:
         source, conditions = _few(source, conditions, query, query.limit), []
     if query.after is not None:
@@ -68,7 +105,8 @@ def page_of(app: str, query: Query) -> Condition:
         conditions.append(("r.id <= ? AND (r.id < ? OR (threads.thread, r.ns) > (?, ?))", (id_, id_, thread, ns)))
     asked, params = _all(conditions)
     limit = _NO_LIMIT if query.limit is None else query.limit
-    return _PAGE.format(source=source.text, conditions=asked, order=order), [*source.params, *params, limit]
+    text = _PAGE.format(columns=columns, source=source.text, conditions=asked, order=order)
+    return text, [*source.params, *params, limit]
 
 
 def _source(app: str, query: Query) -> tuple[_Source, Sequence[Collection[int]]]:
@@ -88,9 +126,9 @@ def _source(app: str, query: Query) -> tuple[_Source, Sequence[Collection[int]]]
     return _Source(_BY_LABEL, conditions=[("r.app = ? AND r.label = ?", (app, *where[0]))]), where[1:]
 
 
-def _rules(app: str, query: Query, where: Sequence[Collection[int]]) -> list[Condition]:
-    """What else is asked for, of the key alone or by a look at the labels of each row."""
-    rules: list[Condition] = [
+def _rules(query: Query) -> list[Condition]:
+    """What else is asked for, of the key alone."""
+    return [
         (condition, (value,))
         for condition, value in (
             ("r.ns = ?", query.ns),
@@ -100,11 +138,6 @@ def _rules(app: str, query: Query, where: Sequence[Collection[int]]) -> list[Con
         )
         if value is not None
     ]
-    for labels in where:
-        condition, values = among("l.label", labels)
-        has_label = f"l.t = r.t AND l.id = r.id AND l.ns = r.ns AND {condition} AND l.app = ?"
-        rules.append((f"EXISTS (SELECT 1 FROM holdfast_labels l WHERE {has_label})", (*values, app)))
-    return rules
 
 
 def _few(source: _Source, conditions: Sequence[Condition], query: Query, limit: int) -> _Source:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ import pymysql
 from pymysql import err
 from pymysql.constants import CLIENT
 
-from holdfast.backends.sql.mysql_errors import NO_TLS, code_of, explained, is_lost, is_read_only
+from holdfast.backends.sql.mysql_errors import FAILURES, NO_TLS, code_of, explained, is_lost, is_read_only
 from holdfast.backends.sql.mysql_session import Connection, Session, refuse_old
 from holdfast.errors import Closed, HoldfastError, StoreError
 from holdfast.fork import watch
@@ -174,8 +174,8 @@ class Pool:
     def close(self) -> None:
         """Close what is idle now, and the others when they are given back."""
         self._is_closed = True
-        while self._idle:
-            self._idle.pop().close()
+        while session := self._pop():
+            session.close()
 
     def rest(self) -> None:
         """Nothing to do: a child begins with connections of its own."""
@@ -190,8 +190,7 @@ class Pool:
         if self._is_closed:
             msg = f"the saver on {self._access} was closed"
             raise Closed(msg)
-        while self._idle:
-            session = self._idle.pop()
+        while session := self._pop():
             if _is_alive(session):
                 return session
             session.close()
@@ -199,10 +198,16 @@ class Pool:
 
     def _take_back(self, session: Session) -> None:
         session.used = time.monotonic()
-        if self._is_closed or not session.connection.open:
-            session.close()
-        else:
+        if session.connection.open:
             self._idle.append(session)
+        if self._is_closed:  # perhaps a moment ago
+            self.close()
+
+    def _pop(self) -> Session | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # another thread may have been quicker
+            return None
 
 
 class Given:
@@ -240,7 +245,14 @@ class Given:
                 session.packet = 1 << 30
                 session.packet = int(session.ask("SELECT @@max_allowed_packet", ())[0][0])
                 self._session = session
-            yield self._session
+            try:
+                yield self._session
+            except BaseException:
+                # Whatever is open now is ours.
+                with suppress(*FAILURES):
+                    if session.is_in_transaction():
+                        self._connection.rollback()
+                raise
 
     def close(self) -> None:
         """Use it no more."""

@@ -11,19 +11,17 @@ import pymysql
 from pymysql.constants import CLIENT, SERVER_STATUS
 from pymysql.cursors import Cursor
 
-from holdfast.backends.sql.mysql_errors import FAILURES, code_of, is_lost
-from holdfast.backends.sql.mysql_programs import Step, is_quick, lock, proof_of, quick_steps, steps_of
+from holdfast.backends.sql.mysql_errors import DUPLICATE, FAILURES, IS_NULL, OUT_OF_RANGE, code_of, is_lost
+from holdfast.backends.sql.mysql_programs import Step, lock_at_once, proof_of, steps_of
+from holdfast.backends.sql.mysql_quick import Quick, is_quick, quick_ways
 from holdfast.backends.sql.programs import Program
 from holdfast.errors import Conflict, StoreError
 
 Connection: TypeAlias = "pymysql.Connection[Any]"  # only its stubs are generic
 _SLACK = 1024
+_AMISS = (DUPLICATE, IS_NULL, OUT_OF_RANGE)
 _LARGEST = 4 << 20
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
-
-
-class Amiss(Exception):
-    """Something was not as the quick way takes it to be; what exactly, the other way finds out."""
 
 
 @dataclass(slots=True)
@@ -34,12 +32,12 @@ class Session:
     packet: int
     """The longest statement that the server takes."""
     is_ours: bool
+    is_mariadb: bool = False
+    """Whether it is MariaDB, whose SQL differs in places."""
     used: float = 0
 
-    @property
-    def is_mariadb(self) -> bool:
-        """Whether it is MariaDB, whose SQL differs in places."""
-        return "MariaDB" in self.connection.server_version
+    def __post_init__(self) -> None:
+        self.is_mariadb = "MariaDB" in self.connection.server_version
 
     @property
     def room(self) -> int:
@@ -49,7 +47,7 @@ class Session:
     def ask(self, sql: str, params: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """The rows that a statement returns."""
         cursor = self.connection.cursor(Cursor)
-        texts = [self._text(cursor, Step(sql, params))]
+        texts = [self._text(cursor, sql, params)]
         if not self.connection.get_autocommit():
             texts.append("COMMIT")  # or the next read would see the same moment again
         rows: list[Sequence[Any]] = []
@@ -63,24 +61,40 @@ class Session:
     def run(self, program: Program, *, waits: bool = True) -> None:
         """Run a program in a transaction of its own; a check that does not hold is a `Conflict`, and undoes all."""
         if self.is_ours and waits and is_quick(program):
-            try:
-                return self._transact(quick_steps(program, room=self.room))
-            except Amiss:
+            for way in quick_ways(program):
+                if self._has_run([way], whole=way.whole):
+                    return
+        self._run(steps_of(program, room=self.room, waits=waits))
+
+    def has_run_together(self, programs: Sequence[Program]) -> bool:
+        """Run quick programs in one transaction; whether that could be done, without waiting for locks."""
+        threads = sorted({program.threads[0] for program in programs})
+        locks = [Quick(step.sql, step.params) for step in lock_at_once(threads, room=self.room)]
+        in_order = sorted(programs, key=lambda program: program.threads[0])
+        return self._has_run([*locks, *(next(quick_ways(program)) for program in in_order)])
+
+    def _has_run(self, ways: Sequence[Quick], *, whole: bool = False) -> bool:
+        """Run all of these or none: it may be too much for a packet, or something may be amiss."""
+        cursor = self.connection.cursor(Cursor)
+        texts = [self._text(cursor, way.text, way.params) for way in ways]
+        packet = ";\n".join(texts if whole else ["START TRANSACTION", *texts, "COMMIT"])
+        if len(packet) > self.room:
+            return False
+        try:
+            cursor.execute(packet)
+            while cursor.nextset():
                 pass
-        return self._transact(steps_of(program, room=self.room, waits=waits))
+        except FAILURES as error:
+            if is_lost(error):
+                raise
+            if not whole:
+                self._undo()
+            if code_of(error) not in _AMISS:
+                raise
+            return False
+        return True
 
-    def run_together(self, programs: Sequence[Program]) -> None:
-        """Run quick programs in one transaction, which waits for no locks, or none of them."""
-        threads = [thread for program in programs for thread in program.threads]
-
-        def steps() -> Iterator[Step]:
-            yield from lock(threads, room=self.room, waits=False)
-            for program in sorted(programs, key=lambda program: program.threads[0]):
-                yield from quick_steps(program, room=self.room)
-
-        self._transact(steps())
-
-    def _transact(self, steps: Iterable[Step]) -> None:
+    def _run(self, steps: Iterable[Step]) -> None:
         cursor = self.connection.cursor(Cursor)
         sent: list[Step] = []
         done = -1  # what begins it
@@ -89,7 +103,7 @@ class Session:
             yield "START TRANSACTION"
             for step in steps:
                 sent.append(step)
-                yield self._text(cursor, step)
+                yield self._text(cursor, step.sql, step.params)
             yield "COMMIT"
 
         try:
@@ -101,8 +115,8 @@ class Session:
         except BaseException as error:
             if isinstance(error, StoreError) or not is_lost(error):
                 self._undo()
-            if 0 <= done < len(sent) and code_of(error) in (step := sent[done]).numbers:
-                raise (Conflict(step.what) if step.what else Amiss) from None
+            if 0 <= done < len(sent) and (step := sent[done]).what and code_of(error) == step.number:
+                raise Conflict(step.what) from None
             raise
 
     def has(self, program: Program) -> bool:
@@ -128,16 +142,10 @@ class Session:
             self.connection.close()
             raise ConnectionResetError(str(error)) from error
 
-    def _text(self, cursor: Cursor, step: Step) -> str:
+    def _text(self, cursor: Cursor, sql: str, params: Sequence[Any]) -> str:
         """A statement with its values in it, in the server's own dialect; names go as the bytes that they are."""
-        params = [param.encode() if isinstance(param, str) else param for param in step.params]
-        text: str = cursor.mogrify(native(step.sql, is_mariadb=self.is_mariadb), params)
-        if len(text) > self.packet - _SLACK:
-            msg = (
-                f"this would take a packet of {len(text):,} bytes, and the server's max_allowed_packet is "
-                f"{self.packet:,}: raise it, or have smaller checkpoints"
-            )
-            raise StoreError(msg)
+        bound = [param.encode() if isinstance(param, str) else param for param in params]
+        text: str = cursor.mogrify(native(sql, is_mariadb=self.is_mariadb), bound)
         return text
 
     def _packets(self, texts: Iterable[str]) -> Iterator[str]:
@@ -146,6 +154,12 @@ class Session:
         packet: list[str] = []
         size = 0
         for text in texts:
+            if len(text) > self.packet - _SLACK:
+                msg = (
+                    f"this would take a packet of {len(text):,} bytes, and the server's max_allowed_packet is "
+                    f"{self.packet:,}: raise it, or have smaller checkpoints"
+                )
+                raise StoreError(msg)
             if packet and (size + len(text) > self.room or not is_multiple):
                 yield ";\n".join(packet)
                 packet, size = [], 0

@@ -19,8 +19,9 @@ from holdfast.backends.sql.schema import Format, Migration
 
 LONGEST_APP = 512
 LONGEST_THREAD = 2048
-LONGEST_ID = 1500
-"""Of a checkpoint's id, and of a namespace within a thread."""
+LONGEST_ID = 1250
+"""Of a checkpoint's id, and of a namespace within a thread. MySQL sorts by no index that, together with the primary key
+which it ends with, is longer than a key may be: `app`, a label, `id`, `t` and `ns` have to fit into 3,072 bytes."""
 LONGEST_NAME = 65_535
 """Of a task, a path and a channel of a pending write."""
 LONGEST_LOG = 255
@@ -105,9 +106,12 @@ CREATE_FORMAT = f"""
 
 
 def write_format(found: Format) -> str:
-    """The statement that records a format."""
+    """The statement that records a format. It never goes back: an older script may be run on newer tables."""
     version, oldest = map(int, found)
-    return f"REPLACE INTO holdfast_schema (one, version, oldest) VALUES (1, {version}, {oldest})"
+    return (
+        f"INSERT INTO holdfast_schema (one, version, oldest) VALUES (1, {version}, {oldest}) ON DUPLICATE KEY UPDATE "
+        f"oldest = IF(version < {version}, {oldest}, oldest), version = GREATEST(version, {version})"
+    )
 
 
 T = "(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?)"
@@ -123,35 +127,38 @@ def among(column: str, values: Collection[object]) -> Condition:
     return f"{column} IN ({', '.join('?' * len(values))})", [*values]
 
 
-_HEAD = "SELECT 0, page.thread, r.ns, r.id, page.revision, r.parent, r.refs, r.logs, r.settled, r.meta"
+# Logs are pairs of a name and the last segment that is needed: one walk through them, however many they are.
+_PAIRS = f"'$[*]' COLUMNS (log VARBINARY({LONGEST_LOG}) PATH '$[0]', seq INT PATH '$[1]')"
+_ITS_PAIRS = f"JSON_TABLE(CONVERT(r.logs USING utf8mb4), {_PAIRS})"
+
+KEYS = "r.t, r.ns, r.id, threads.thread, threads.revision"
+HEAD = "0, threads.thread, r.ns, r.id, threads.revision, r.parent, r.refs, r.logs, r.settled, r.meta"
 _PAGED = "page STRAIGHT_JOIN holdfast_rows r ON r.t = page.t AND r.ns = page.ns AND r.id = page.id"
 
 HEADS = f"""
 WITH page AS ({{page}})
-{_HEAD}
+SELECT {HEAD.replace("threads.", "page.")}
 FROM {_PAGED}
 """
 
-# Logs are pairs of a name and the last segment that is needed: one walk through them, however many they are.
-_PAIRS = f"'$[*]' COLUMNS (log VARBINARY({LONGEST_LOG}) PATH '$[0]', seq INT PATH '$[1]')"
-
 FULL = f"""
 WITH page AS ({{page}})
-{_HEAD}, r.body
+SELECT {HEAD.replace("threads.", "page.")}, r.body
 FROM {_PAGED}
 UNION ALL
 SELECT 1, s.log, NULL, NULL, s.seq, NULL, NULL, NULL, NULL, s.data, NULL
-FROM (
-    SELECT page.t, pairs.log, max(pairs.seq) AS seq
-    FROM {_PAGED}
-    STRAIGHT_JOIN JSON_TABLE(CONVERT(r.logs USING utf8mb4), {_PAIRS}) pairs
-    GROUP BY page.t, pairs.log
-) needed
+FROM {{needed}}
 STRAIGHT_JOIN holdfast_segments s ON s.t = needed.t AND s.log = needed.log AND s.seq <= needed.seq
 UNION ALL
 SELECT 2, page.thread, w.ns, w.id, w.idx, w.task, w.channel, w.path, w.part, w.value, NULL
 FROM page STRAIGHT_JOIN holdfast_writes w ON w.t = page.t AND w.ns = page.ns AND w.id = page.id
 """
+NEEDED_BY_ONE = f"(SELECT page.t, pairs.log, pairs.seq FROM {_PAGED} STRAIGHT_JOIN {_ITS_PAIRS} pairs) needed"
+NEEDED_BY_MANY = f"""(
+    SELECT page.t, pairs.log, max(pairs.seq) AS seq
+    FROM {_PAGED} STRAIGHT_JOIN {_ITS_PAIRS} pairs
+    GROUP BY page.t, pairs.log
+) needed"""
 
 _GIVEN_PAIRS = f"JSON_TABLE(CONVERT(? USING utf8mb4), {_PAIRS})"
 
@@ -180,9 +187,13 @@ ORDER BY threads.thread
 LIMIT ?
 """
 
-_LOCK = "SET @holdfast = (SELECT count(*) FROM holdfast_threads WHERE ", "(app = ? AND thread = ?)"
-LOCK_THREADS = Rows(0, *_LOCK, " FOR UPDATE)", " OR ")
-LOCK_THREADS_AT_ONCE = Rows(0, *_LOCK, " FOR UPDATE NOWAIT)", " OR ")
+LOCK_THREADS_AT_ONCE = Rows(
+    0,
+    "SET @holdfast = (SELECT count(*) FROM holdfast_threads WHERE ",
+    "(app = ? AND thread = ?)",
+    " FOR UPDATE NOWAIT)",
+    " OR ",
+)
 # A thread that is not there yet is made with a revision of 0, which nobody else ever sees: those who want to make it
 # too have to wait.
 MAKE_THREADS = Rows(
@@ -191,30 +202,46 @@ MAKE_THREADS = Rows(
     "(?, ?, 0)",
     " ON DUPLICATE KEY UPDATE t = t",
 )
-REMEMBER_T = f"SET @holdfast_t = {T}"
-REMEMBERED_T = "@holdfast_t"
+# Whatever is done to a thread after this is done by its number: another one of the same name is another thread.
+_FIND_T = "SET @holdfast_t = (SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?"
+FIND_T = f"{_FIND_T} FOR UPDATE)"
+FIND_T_AT_ONCE = f"{_FIND_T} FOR UPDATE NOWAIT)"
+GIVEN_T = "@holdfast_t"
 
 REVISION = "(SELECT coalesce(max(revision), 0) FROM holdfast_threads WHERE app = ? AND thread = ?)"
 HAS_PARENT = f"(SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
 HAS_SEGMENTS = f"(SELECT count(*) FROM holdfast_segments WHERE t = {T} AND length(data) > 0 AND ({{any_of}}))"
 IS_SEGMENT = "(log = ? AND seq = ?)"
-HAS_PARENT_AND_SEGMENTS = """(
-    SELECT count(*) FROM holdfast_rows r STRAIGHT_JOIN holdfast_segments s
-    WHERE r.t = holdfast_threads.t AND r.ns = ? AND r.id = ?
-    AND s.t = holdfast_threads.t AND length(s.data) > 0 AND ({any_of})
-)"""
 # The largest number there is, and one more if the answer is another: the engines refuse to count on.
-_AMISS = "(18446744073709551615 + ({question} <> ?))"
-CHECK = f"SET @holdfast = {_AMISS}"
+CHECK = "SET @holdfast = 18446744073709551615 + ({question} <> ?)"
 
-# The row is locked before its new values are found, and so before anything is asked that depends on it. Its number can
-# be had by later statements; a thread that is not there has none, and nothing can be put there.
+# The thread's row is locked before the others are looked for. Its number can be had by later statements; where anything
+# is missing nothing is found, and nothing can be put there.
 LOCK_AND_ASK = """
-UPDATE holdfast_threads SET revision = revision + {moved} + 0 * last_insert_id(t){checks} WHERE app = ? AND thread = ?
+UPDATE holdfast_threads {joined}
+SET revision = revision + ({moved}) + 0 * last_insert_id(holdfast_threads.t)
+WHERE holdfast_threads.app = ? AND holdfast_threads.thread = ?
 """
-AND_CHECK = f" + 0 * {_AMISS}"
+JOIN_PARENT = """
+STRAIGHT_JOIN holdfast_rows parent
+ON parent.t = holdfast_threads.t AND parent.ns = ? AND parent.id = ?
+"""
+JOIN_SEGMENT = """
+STRAIGHT_JOIN holdfast_segments {name}
+ON {name}.t = holdfast_threads.t AND {name}.log = ? AND {name}.seq = ? AND length({name}.data) > 0
+"""
 FOUND_T = "if(row_count() > 0, last_insert_id(), NULL)"
 LAST_T = "last_insert_id()"
+# The number of a thread whose checkpoint is there and is the newest of its namespace. Nobody can change either until
+# the end of the transaction, but others may put writes to it, too.
+SHARED_T = """last_insert_id((
+    SELECT owner.t
+    FROM holdfast_threads owner STRAIGHT_JOIN holdfast_rows r ON r.t = owner.t AND r.ns = ? AND r.id = ?
+    WHERE owner.app = ? AND owner.thread = ? AND NOT EXISTS (
+        SELECT 1 FROM holdfast_rows newer WHERE newer.t = owner.t AND newer.ns = ? AND newer.id > ?
+    )
+    LOCK IN SHARE MODE
+))"""
 
 _MAKE = "INSERT INTO holdfast_threads (app, thread, revision) VALUES ", "(?, ?, ?)"
 _MADE = " ON DUPLICATE KEY UPDATE t = last_insert_id(holdfast_threads.t), revision = "
@@ -270,6 +297,16 @@ HAS_SAME_SEGMENTS = Rows(
     between=" OR ",
 )
 
+# The first of these stands, so that there is one is enough; of the others, the last does.
+_WRITE = f"t = {T} AND ns = ? AND id = ? AND task = ? AND idx = ?"
+HAS_WRITES_ONCE = Rows(
+    0,
+    "SELECT count(*) FROM holdfast_writes WHERE ",
+    f"({_WRITE} AND ? IS NOT NULL AND ? IS NOT NULL AND ? IS NOT NULL AND part = ?)",
+    between=" OR ",
+)
+HAS_WRITES_OVER = HAS_WRITES_ONCE._replace(row=f"({_WRITE} AND channel = ? AND path = ? AND value = ? AND part = ?)")
+
 SETTLE_ROW = f"UPDATE holdfast_rows SET settled = ? WHERE t = {T} AND ns = ? AND id = ?"
 DROP_ROW = f"""
 DELETE r, l
@@ -310,5 +347,5 @@ DROP_THREAD: Sequence[str] = (
     f"DELETE FROM holdfast_rows WHERE t = {T}",
     f"DELETE FROM holdfast_segments WHERE t = {T}",
     f"DELETE FROM holdfast_writes WHERE t = {T}",
-    "DELETE FROM holdfast_threads WHERE app = ? AND thread = ?",
+    f"DELETE FROM holdfast_threads WHERE t = {T}",
 )

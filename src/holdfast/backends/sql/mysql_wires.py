@@ -28,7 +28,7 @@ from holdfast.backends.sql.mysql_errors import (
     is_unreachable,
 )
 from holdfast.backends.sql.mysql_pools import Access, Lender
-from holdfast.backends.sql.mysql_programs import is_quick
+from holdfast.backends.sql.mysql_quick import is_quick
 from holdfast.backends.sql.mysql_session import Session
 from holdfast.backends.sql.programs import Program
 from holdfast.backends.sql.queue import MOST_AT_ONCE, Job, finish
@@ -102,13 +102,13 @@ class BlockingWire:
             try:
                 with self._lender.lent() as session:
                     is_unknown = True
-                    session.run_together([job.program for job in quick])
+                    is_made = session.has_run_together([job.program for job in quick])
+                is_unknown = False
+                for job in quick:
+                    job.stored = is_made
+                jobs = [job for job in jobs if not job.stored]
             except Exception as error:  # noqa: BLE001 - whatever it is, each of them finds out by itself
                 is_unknown = is_unknown and isinstance(error, FAILURES) and is_lost(error)
-            else:
-                for job in quick:
-                    job.stored = True
-                jobs = [job for job in jobs if not job.stored]
         if len(jobs) > 1:
             jobs = [job for job in jobs if not self._settle(job, is_unknown=is_unknown, waits=False)]
         for job in jobs:

@@ -20,7 +20,6 @@ from holdfast.backends import Store
 from holdfast.backends.sql.family import SqlBackend
 from holdfast.backends.sql.postgres_asyncio import AsyncioWire
 from holdfast.backends.sql.postgres_changes import Writer
-from holdfast.backends.sql.postgres_errors import without
 from holdfast.backends.sql.postgres_pools import (
     Access,
     Asyncio,
@@ -120,19 +119,20 @@ def _store(
 def _conninfo(url: URL) -> dict[str, Any]:
     """What libpq has to know: the URL as it is, without what is ours."""
     rest = {name: value for name, value in url.options.items() if name not in _OURS}
+    known = f"libpq's options are known, and of our own {', '.join(('namespace', *_OURS))}"
+    wrong = "libpq can't read it: are special characters written as %XX, and is there no %00?"
     try:
-        found: dict[str, Any] = {
-            **_PATIENT,
-            **conninfo_to_dict(url.text.partition("?")[0]),
-            **rest,
-            "client_encoding": "UTF8",
-        }
+        named: dict[str, Any] = conninfo_to_dict(url.text.partition("?")[0])
+        wrong = f"an option is not what libpq takes; {known}"
+        found = {**_PATIENT, **named, **rest, "client_encoding": "UTF8"}
         make_conninfo("", **found)
-    except psycopg.ProgrammingError as error:
-        wrong = without(" ".join(str(error).split()), url.password)
+    except psycopg.ProgrammingError:  # whose words quote what may be a password
+        unknown = sorted(rest.keys() - {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()})
     else:
         return found
-    msg = f"{_name(url)}: {wrong}; libpq's options are known, and of our own {', '.join(('namespace', *_OURS))}"
+    if unknown:
+        wrong = f"there is no option {', '.join(map(repr, unknown))}; {known}"
+    msg = f"{_name(url)}: {wrong}"
     raise BadURL(msg)
 
 

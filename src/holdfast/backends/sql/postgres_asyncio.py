@@ -1,36 +1,20 @@
-"""The asyncio wire for Postgres: native, with a pool for each event loop.
-
-Writes of different threads that come while others are under way are made together, in one statement, which
-says of each on its own whether it was made. One such statement is under way at a time, since it never waits for
-a lock; with two, each would do half as much at nearly the same cost (1.7 times fewer operations a second).
-"""
+"""The asyncio wire for Postgres: native, with a pool for each event loop."""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long, size_of
+from holdfast.backends.sql.postgres_changes import Writer
+from holdfast.backends.sql.postgres_groups import Job, Queue, job_for
 from holdfast.backends.sql.postgres_pools import Access, Asyncio, AsyncioPool, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements
-from holdfast.backends.sql.postgres_wires import Rows, Wire, is_only_writes, lock_for
+from holdfast.backends.sql.postgres_wires import Rows, Wire
 from holdfast.engine.records import Change
-from holdfast.errors import Conflict
 from holdfast.fork import watch
-
-_MOST_AT_ONCE = 64
-_LARGEST = 1 << 20
-
-
-class Job(NamedTuple):
-    """A change on its way."""
-
-    change: Change
-    done: asyncio.Future[None]
-    shares: bool
 
 
 class Here:
@@ -38,7 +22,7 @@ class Here:
 
     def __init__(self, pool: Lender[Asyncio]) -> None:
         self.pool = pool
-        self.queue: list[Job] = []
+        self.queue = Queue()
         self.is_busy = False
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -52,23 +36,6 @@ class Here:
         task = asyncio.get_running_loop().create_task(coroutine)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-
-    def take(self) -> list[Job]:
-        """The next jobs for one statement, in which a thread comes once, but for writes that share its lock."""
-        taken: list[Job] = []
-        left: list[Job] = []
-        shared: set[str] = set()
-        alone: set[str] = set()
-        for job in self.queue:
-            thread = job.change.thread
-            if thread in alone or (thread in shared and not job.shares) or len(taken) == _MOST_AT_ONCE:
-                left.append(job)
-                alone.add(thread)  # what comes later must not overtake it
-                continue
-            (shared if job.shares else alone).add(thread)
-            taken.append(job)
-        self.queue = left
-        return taken
 
 
 class AsyncioWire(Wire[Asyncio]):
@@ -86,16 +53,16 @@ class AsyncioWire(Wire[Asyncio]):
 
     async def write(self, change: Change, /) -> None:
         """Queue up to be made together with others, unless it is one that others would have to wait for."""
-        if is_long(change) or size_of(change) > _LARGEST:
-            await self._make(change)
-            return
-        here = self._here()
-        job = Job(change, asyncio.get_running_loop().create_future(), is_only_writes(change))
-        here.queue.append(job)
-        if not here.is_busy:
-            here.is_busy = True
-            here.start(self._make_all(here))
-        await job.done
+        job = job_for(change)
+        if job is not None:
+            here = self._here()
+            job.done = asyncio.get_running_loop().create_future()
+            here.queue.append(job)
+            if not here.is_busy:
+                here.is_busy = True
+                here.start(self._make_all(here))
+            await job.done
+        await self._finish(change, job)
 
     def close_pools(self) -> None:
         """Close the pools of all loops."""
@@ -130,50 +97,14 @@ class AsyncioWire(Wire[Asyncio]):
 
     async def _make_all(self, here: Here) -> None:
         """Make all that is queued, as much of it at once as can be."""
+        jobs: list[Job] = []
         try:
-            while here.queue:
-                await self._commit(here, here.take())
+            while jobs := here.queue.take():
+                await self._commit(jobs)
+                _wake(jobs)
         finally:
             here.is_busy = False
-            for job in here.queue:  # there are some only if this task was cancelled
-                job.done.cancel()
-
-    async def _commit(self, here: Here, jobs: Sequence[Job]) -> None:
-        """Make changes together; those that were refused or lost, each on its own."""
-        changes = [job.change for job in jobs]
-        try:
-            query = self._writer.batch(changes, lock=lock_for(changes))
-            answers = await self._on_one(lambda connection: self._alone(connection, query))
-        except Exception as error:  # noqa: BLE001 - whatever it is, each hears of it if it is due to that one
-            for job in jobs:
-                here.start(self._finish(job, is_lost=not isinstance(error, psycopg.Error)))
-            return
-        except BaseException:
-            for job in jobs:
-                job.done.cancel()
-            raise
-        self._access.has_written = True
-        for job, (why,) in zip(jobs, answers, strict=True):
-            if why in (STALE, LATE):
-                here.start(self._finish(job, after=why))
-            elif not job.done.done():
-                if why == MADE:
-                    job.done.set_result(None)
-                else:
-                    job.done.set_exception(Conflict(why))
-
-    async def _finish(self, job: Job, *, is_lost: bool = False, after: str = MADE) -> None:
-        try:
-            await self._make(job.change, is_lost=is_lost, after=after)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits must hear of it
-            if not job.done.done():
-                job.done.set_exception(error)
-        except BaseException:
-            job.done.cancel()
-            raise
-        else:
-            if not job.done.done():
-                job.done.set_result(None)
+            _wake([*jobs, *here.queue.clear()])  # there are some only if this task was cancelled
 
     def _lent(self) -> AbstractAsyncContextManager[Asyncio]:
         return self._here().pool.lent()
@@ -195,3 +126,9 @@ class AsyncioWire(Wire[Asyncio]):
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def _wake(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.done is not None and not job.done.done():
+            job.done.set_result(None)

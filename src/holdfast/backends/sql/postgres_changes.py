@@ -13,7 +13,7 @@ first. So changes of threads that nobody else is at never wait for those of othe
 move the revision, are sent back as "late" by a statement that shares its locks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -61,8 +61,7 @@ class Documents(NamedTuple):
     leans: list[dict[str, Any]]
     segments: list[dict[str, Any]]
     rows: list[dict[str, Any]]
-    once: list[dict[str, Any]]
-    over: list[dict[str, Any]]
+    writes: list[dict[str, Any]]
 
 
 class Writer:
@@ -74,13 +73,18 @@ class Writer:
 
     def batch(self, changes: Sequence[Change], *, lock: Lock) -> Query:
         """The statement that makes changes of different threads; it returns why each was not made, in their order."""
-        documents, blob = Documents([], [], [], [], [], []), Blob()
+        documents, blob = Documents([], [], [], [], []), Blob()
         for number, change in enumerate(changes):
             _describe(number, change, documents, blob)
-        given = [document for document in documents[1:] if document]
-        text = texts.batch_text(tuple(map(bool, documents[1:])), lock)
-        params = [self._app, *map(_dumps, (documents.changes, *given)), blob.bytes()]
-        return Query(self._statements.place(text), params if _has_blob(documents) else params[:-1])
+        alone = len(changes) == 1
+        given = [] if alone else [documents.changes]
+        puts = bool(documents.leans or documents.segments or documents.rows)
+        given += [documents.leans, documents.segments, documents.rows] if puts else []
+        given += [documents.writes] if documents.writes else []
+        text = texts.batch_text(lock, alone=alone, puts=puts, writes=bool(documents.writes))
+        first = [documents.changes[0][name] for name in "hrvnpm"] if alone else []
+        last = [blob.bytes()] if puts or documents.writes else []
+        return Query(self._statements.place(text), [self._app, *first, *map(_dumps, given), *last])
 
     def pieces(self, change: Change) -> Iterator[Query]:
         """The same for one change of a thread that is locked, in statements that are not too large to be sent.
@@ -121,10 +125,9 @@ class Writer:
         """A count of a change's rows (as they are in it) and writes that are stored, and what it must come to."""
         blob = Blob()
         rows = [_row(0, row, blob) for row in change.rows]
-        writes = [_write(0, write, blob) for write in change.writes]
+        writes = [_write(0, write, blob) for write in _each_once(change.writes)]
         params = [self._app, escape(change.thread), _dumps(rows), _dumps(writes), blob.bytes()]
-        names = {(write.key, write.task, write.idx, write.part) for write in change.writes}
-        return Query(self._statements.place(texts.PROOF), params), len(rows) + len(names)
+        return Query(self._statements.place(texts.PROOF), params), len(rows) + len(writes)
 
 
 def _rest(change: Change) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -218,10 +221,17 @@ def _describe(number: int, change: Change, documents: Documents, blob: Blob) -> 
         documents.segments.append({"i": number, "l": log, "n": seq, "o": at, "z": size})
     for row in change.rows:
         documents.rows.append(_row(number, row, blob))
-    # Of writes where the last one stands, a statement may have only that.
-    last = {(write.key, write.task, write.idx, write.part): write for write in change.writes if write.idx < 0}
-    documents.over.extend(_write(number, write, blob) for write in last.values())
-    documents.once.extend(_write(number, write, blob) for write in change.writes if write.idx >= 0)
+    documents.writes.extend(_write(number, write, blob) for write in _each_once(change.writes))
+
+
+def _each_once(writes: Sequence[Write]) -> Iterable[Write]:
+    """Of writes of one name, the one that stands: a statement may have only that."""
+    named: dict[Any, Write] = {}
+    for write in writes:
+        name = (write.key, write.task, write.idx, write.part)
+        if write.idx < 0 or name not in named:
+            named[name] = write
+    return named.values()
 
 
 def _row(number: int, row: Row, blob: Blob) -> dict[str, Any]:
@@ -291,7 +301,3 @@ def _rewrites(rewrites: Sequence[Rewrite]) -> Iterator[tuple[str, Sequence[Any]]
 
 def _dumps(documents: Sequence[Mapping[str, Any]]) -> str:
     return orjson.dumps(documents).decode()
-
-
-def _has_blob(documents: Documents) -> bool:
-    return bool(documents.segments or documents.rows or documents.once or documents.over)

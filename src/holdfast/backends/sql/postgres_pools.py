@@ -25,6 +25,8 @@ C_co = TypeVar("C_co", Blocking, Asyncio, covariant=True)
 C = TypeVar("C", Blocking, Asyncio)
 
 _WHO = "SELECT pg_backend_pid()"
+# A plan for all values is as good as one for each, and by itself the server makes five before it thinks so.
+_PLAN_ONCE = "SET plan_cache_mode = force_generic_plan"
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class Access:
             if self.prepare == "auto":
                 row = connection.execute(_WHO, prepare=False).fetchone()
                 self._mind_poolers(connection, row)
+            if connection.prepare_threshold is not None:
+                connection.execute(_PLAN_ONCE, prepare=False)
             if self.read_only:  # by transactions: a setting would stay behind in the connection of a pooler
                 connection.autocommit = False
                 connection.read_only = True
@@ -80,6 +84,8 @@ class Access:
             if self.prepare == "auto":
                 cursor = await connection.execute(_WHO, prepare=False)
                 self._mind_poolers(connection, await cursor.fetchone())
+            if connection.prepare_threshold is not None:
+                await connection.execute(_PLAN_ONCE, prepare=False)
             if self.read_only:
                 await connection.set_autocommit(False)
                 await connection.set_read_only(True)

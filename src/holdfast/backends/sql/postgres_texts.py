@@ -10,6 +10,7 @@ stands before a table's short name. Documents have single letters for the keys t
 """
 
 from functools import cache
+from itertools import count
 from typing import Literal
 
 Lock = Literal["NO KEY UPDATE", "NO KEY UPDATE SKIP LOCKED", "SHARE SKIP LOCKED"]
@@ -79,44 +80,41 @@ AND w.value = substring($4::bytea, d.a, d.b)
 
 
 @cache
-def batch_text(given: tuple[bool, ...], lock: Lock) -> str:
-    """The text of a batch in which these documents are given."""
-    sharing = lock == SHARED
-    number = 2
-    places = []
-    for is_given in given:
-        number += is_given
-        places.append(f"${number}::json" if is_given else "")
-    leans, segments, rows, once, over = places
-    blob = f"${number + 1}::bytea"
+def batch_text(lock: Lock, *, alone: bool, puts: bool, writes: bool) -> str:
+    """The text of a batch. There are few of them, since each connection has each of them planned.
+
+    First come the changes, as a document, or what one `alone` is about, each by itself, which the server is quicker
+    with. Then documents: with `puts` leans, segments and rows, with `writes` those. The blob is last.
+    """
+    numbers = count(8 if alone else 3)
     found: list[str] = []
     reasons: list[str] = []
-    if leans:
-        found.append(_MISSING.format(leans=leans))
-        reasons.append("WHEN p.i IN (SELECT i FROM missing) THEN 'segment'")
-    if segments:
-        found.append(_TAKEN.format(segments=segments))
-        reasons.append("WHEN p.i IN (SELECT i FROM taken) THEN 'segment'")
-    lates = [_LATE.format(writes=writes) for writes in (once, over) if writes]
-    if lates:
-        found.append(f"late AS MATERIALIZED ({' UNION '.join(lates)})")
-    if lates and sharing:
-        reasons.append("WHEN p.i IN (SELECT i FROM late) THEN 'late'")
-    effects = [_PUT_SEGMENTS.format(segments=segments, blob=blob)] if segments else []
-    effects += [_PUT_ROWS.format(rows=rows, blob=blob)] if rows else []
-    effects += [_PUT_WRITES.format(name="once", writes=once, blob=blob, otherwise="NOTHING")] if once else []
-    effects += [_PUT_WRITES.format(name="over", writes=over, blob=blob, otherwise=_REPLACE)] if over else []
-    effects += [] if sharing else [_MOVE]
-    return _BATCH.format(
-        lock=lock,
+    effects: list[str] = []
+    late = "FALSE"
+    if puts:
+        named = {name: f"${next(numbers)}::json" for name in ("leans", "segments", "rows")}
+        found += [_MISSING.format(**named), _TAKEN.format(**named)]
+        reasons.append("WHEN p.i IN (SELECT i FROM missing) OR p.i IN (SELECT i FROM taken) THEN 'segment'")
+        effects += [_PUT_SEGMENTS.format(**named, blob=_BLOB), _PUT_ROWS.format(**named, blob=_BLOB)]
+    if writes:
+        given = f"${next(numbers)}::json"
+        late = "p.i IN (SELECT i FROM late)"
+        found.append(_LATE.format(writes=given))
+        reasons += [f"WHEN {late} THEN 'late'"] if lock == SHARED else []
+        effects.append(_PUT_WRITES.format(writes=given, blob=_BLOB))
+    effects += [] if lock == SHARED else [_MOVE]
+    text = _BATCH.format(
+        placed=(_PLACE_ONE if alone else _PLACE_MANY).format(lock=lock),
         found="".join(f"{part},\n" for part in found),
-        late="p.i IN (SELECT i FROM late)" if lates else "FALSE",
+        late=late,
         reasons="\n".join(reasons),
         effects="".join(f",\n{effect}" for effect in effects),
     )
+    return text.replace(_BLOB, f"${next(numbers)}::bytea")
 
 
-_BATCH = """
+_BLOB = "<blob>"
+_PLACE_MANY = """
 WITH changes AS MATERIALIZED (
     SELECT * FROM json_to_recordset($2::json) AS c (i integer, h text, r bigint, v bigint, n text, p text, m boolean)
 ),
@@ -141,7 +139,28 @@ placed AS MATERIALIZED (
             ELSE held.revision IS DISTINCT FROM seen.revision
         END AS is_stale
     FROM seen LEFT JOIN held ON held.t = seen.t LEFT JOIN born ON born.thread = seen.h
+)
+"""
+_PLACE_ONE = """
+WITH seen AS MATERIALIZED (SELECT t, revision FROM @threads WHERE app = $1 AND thread = $2),
+held AS MATERIALIZED (SELECT t, revision FROM @threads WHERE app = $1 AND thread = $2 FOR {lock}),
+born AS (
+    INSERT INTO @threads (app, thread, revision)
+    SELECT $1, $2, $3::bigint WHERE $3::bigint IS NOT NULL AND NOT EXISTS (SELECT 1 FROM seen)
+    ON CONFLICT (app, thread) DO NOTHING
+    RETURNING t
 ),
+placed AS MATERIALIZED (
+    SELECT 0 AS i, $4::bigint AS v, $5::text AS n, $6::text AS p, $7::boolean AS m,
+        coalesce((SELECT t FROM held), (SELECT t FROM born)) AS t,
+        coalesce((SELECT revision FROM seen), 0) AS revision, EXISTS (SELECT 1 FROM born) AS is_new,
+        CASE
+            WHEN NOT EXISTS (SELECT 1 FROM seen) THEN $3::bigint IS NOT NULL AND NOT EXISTS (SELECT 1 FROM born)
+            ELSE (SELECT revision FROM held) IS DISTINCT FROM (SELECT revision FROM seen)
+        END AS is_stale
+)
+"""
+_BATCH = """{placed},
 {found}judged AS MATERIALIZED (
     SELECT p.i, p.t, p.is_new, p.m OR {late} AS moves,
         CASE
@@ -157,10 +176,10 @@ placed AS MATERIALIZED (
 ){effects}
 SELECT why FROM judged ORDER BY i
 """
-_LATE = f"""
-SELECT w.i FROM json_to_recordset({{writes}}) AS w {_WRITE_COLUMNS} JOIN placed p ON p.i = w.i
-CROSS JOIN LATERAL (SELECT 1 FROM @rows r WHERE r.t = p.t AND r.ns = w.ns AND r.id > w.id LIMIT 1) newer
-"""
+_LATE = f"""late AS MATERIALIZED (
+    SELECT w.i FROM json_to_recordset({{writes}}) AS w {_WRITE_COLUMNS} JOIN placed p ON p.i = w.i
+    CROSS JOIN LATERAL (SELECT 1 FROM @rows r WHERE r.t = p.t AND r.ns = w.ns AND r.id > w.id LIMIT 1) newer
+)"""
 _MISSING = f"""missing AS MATERIALIZED (
     SELECT l.i FROM json_to_recordset({{leans}}) AS l {_SEGMENT_COLUMNS} JOIN placed p ON p.i = l.i
     LEFT JOIN LATERAL (
@@ -189,14 +208,17 @@ rows AS (
         meta = excluded.meta, body = excluded.body,
         settled = CASE WHEN excluded.settled = '{{{{}}}}' THEN old.settled ELSE excluded.settled END
 )"""
+# The first stands, or the last where an index is below 0. In one order for all who share the lock of a thread: two runs
+# of one graph may write the same, and would wait for each other.
 _PUT_WRITES = f"""
-{{name}} AS (
+writes AS (
     INSERT INTO @writes (t, ns, id, task, idx, part, channel, path, value)
     SELECT j.t, w.ns, w.id, w.task, w.idx, w.part, w.channel, w.path, substring({{blob}}, w.o, w.z)
     FROM json_to_recordset({{writes}}) AS w {_WRITE_COLUMNS} JOIN judged j ON j.i = w.i AND j.why = ''
-    ON CONFLICT (t, ns, id, task, idx, part) DO {{otherwise}}
+    ORDER BY j.t, w.ns, w.id, w.task, w.idx, w.part
+    ON CONFLICT (t, ns, id, task, idx, part) DO UPDATE
+    SET channel = excluded.channel, path = excluded.path, value = excluded.value WHERE excluded.idx < 0
 )"""
-_REPLACE = "UPDATE SET channel = excluded.channel, path = excluded.path, value = excluded.value"
 _MOVE = """
 moved AS (
     UPDATE @threads threads SET revision = threads.revision + 1 FROM judged j

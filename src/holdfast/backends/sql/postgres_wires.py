@@ -8,6 +8,7 @@ is an error at once: that is more likely a mistake in the URL.
 """
 
 import asyncio
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -19,19 +20,22 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.rows import tuple_row
 
-from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long, moves
+from holdfast.backends.sql.postgres_changes import LATE, MADE, STALE, Writer, is_long
 from holdfast.backends.sql.postgres_errors import explained, is_passing, is_unanswered
+from holdfast.backends.sql.postgres_groups import Job, Queue, job_for, lock_for
 from holdfast.backends.sql.postgres_pools import Access, Blocking, C, Lender
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
-from holdfast.backends.sql.postgres_texts import EXCLUSIVE, LOCKED, SHARED, Lock
+from holdfast.backends.sql.postgres_texts import EXCLUSIVE, LOCKED, Lock
 from holdfast.backends.sql.retry import Patience
 from holdfast.backends.sql.schema import Format, Migration, can_wait, check, pending
 from holdfast.engine.records import Change
 from holdfast.errors import Conflict, StoreError
+from holdfast.fork import watch
 from holdfast.run import run
 
 _AGAIN = 100
-_MIGRATION_LOCK = "10s"
+_SETUP_LOCK = "10s"
+_TABLE_LOCK = "500ms"
 
 Rows = list[tuple[Any, ...]]
 T = TypeVar("T")
@@ -92,9 +96,9 @@ class Wire(ABC, Generic[C]):
         query = Query(numbered(sql), [escape(param) for param in params])
         return await self._patiently(lambda connection: self._alone(connection, query))
 
+    @abstractmethod
     async def write(self, change: Change, /) -> None:
-        """Make one change."""
-        await self._make(change)
+        """Make one change, together with others where that is of use."""
 
     async def close(self) -> None:
         """Close what was opened, for both halves."""
@@ -111,6 +115,34 @@ class Wire(ABC, Generic[C]):
                 await self._end(connection)
 
         await self._patiently(go)
+
+    async def _commit(self, jobs: Sequence[Job]) -> None:
+        """Try to make changes together, and note what became of each."""
+        changes = [job.change for job in jobs]
+        try:
+            query = self._writer.batch(changes, lock=lock_for(changes))
+            answers = await self._on_one(lambda connection: self._alone(connection, query))
+        except psycopg.Error:
+            for job in jobs:
+                job.is_lost, job.why = False, LATE
+        except Exception:  # noqa: BLE001, S110 - whatever it is, each will meet it again if it is due to that one
+            pass
+        else:
+            self._access.has_written = True
+            for job, (why,) in zip(jobs, answers, strict=True):
+                job.is_lost, job.why = False, why
+        finally:
+            for job in jobs:
+                job.is_over = True
+
+    async def _finish(self, change: Change, job: Job | None) -> None:
+        """What is left to do for a change after it was tried together with others; or all, if it was not."""
+        if job is None:
+            await self._make(change)
+        elif job.is_lost or job.why in (STALE, LATE):
+            await self._make(change, is_lost=job.is_lost, after=job.why)
+        elif job.why != MADE:
+            raise Conflict(job.why)  # type: ignore[arg-type] # these are all that the statement says
 
     async def _make(self, change: Change, *, is_lost: bool = False, after: str = MADE) -> None:
         """Make a change on its own; if an answer was lost, first look whether it was made.
@@ -227,8 +259,10 @@ class Wire(ABC, Generic[C]):
             async with self._transaction(connection):
                 # Each statement has to see what others did before it got the lock, whatever the server's default is.
                 await self._send(connection, Query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", ()))
-                await self._send(connection, Query(f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK}'", ()))
+                await self._send(connection, Query(f"SET LOCAL lock_timeout = '{_SETUP_LOCK}'", ()))
                 await self._send(connection, texts.setup_lock())
+                # Who waits to alter a table keeps all others from it: rather try again.
+                await self._send(connection, Query(f"SET LOCAL lock_timeout = '{_TABLE_LOCK}'", ()))
                 if texts.schema and (await self._ask(connection, texts.schema_exists())) == [(False,)]:
                     await self._send(connection, texts.create_schema())
                 await self._send(connection, texts.create_format())
@@ -256,6 +290,30 @@ class BlockingWire(Wire[Blocking]):
     def __init__(self, access: Access, statements: Statements, writer: Writer, lender: Lender[Blocking]) -> None:
         super().__init__(access, statements, writer)
         self._lender = lender
+        self._start()
+        watch(self)
+
+    def _start(self) -> None:
+        self._queue = Queue()
+        self._turn = threading.Lock()
+
+    def rest(self) -> None:
+        """Nothing to do: a child begins with a queue of its own."""
+
+    def resume(self, *, child: bool) -> None:
+        """What the parent's threads queued, they make themselves."""
+        if child:
+            self._start()
+
+    async def write(self, change: Change, /) -> None:
+        """Queue up. Whoever gets the turn makes all that wait; the others then find it done."""
+        job = job_for(change)
+        if job is not None:
+            self._queue.append(job)
+            with self._turn:
+                while not job.is_over:
+                    await self._commit(self._queue.take())
+        await self._finish(change, job)
 
     def _lent(self) -> AbstractAsyncContextManager[Blocking]:
         return self._lender.lent()
@@ -315,16 +373,6 @@ class ThreadedWire:
 def _has_lost(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> bool:
     """Whether it isn't known what became of the last statement. A server that shuts down may have made it."""
     return connection.closed or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
-
-
-def is_only_writes(change: Change) -> bool:
-    """Whether a change is pending writes and nothing else; then it shares its lock with others like it."""
-    return bool(change.writes) and not moves(change)
-
-
-def lock_for(changes: Sequence[Change]) -> Lock:
-    """The lock that some changes take on their threads."""
-    return SHARED if all(map(is_only_writes, changes)) else EXCLUSIVE
 
 
 def _next_lock(change: Change, why: str) -> Lock:
