@@ -7,13 +7,12 @@ import pytest
 from servers import mysql, stores
 
 from holdfast import Saver
-from holdfast.engine.records import Change, Key, Query
+from holdfast.engine.records import Change, Key, Query, Segment, Write
 from holdfast.run import run
 
 THREADS, CHECKPOINTS, LOGS = 2000, 50, 3
 """100,000 checkpoints in all."""
-DIGIT = "(SELECT 0 n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 " \
-    "UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+DIGIT = f"({' UNION ALL '.join(f'SELECT {digit} AS n' for digit in range(10))})"
 COMMON, HALF, RARE = 1, 2, 100_777
 
 
@@ -27,8 +26,10 @@ ID = "CONCAT('1f0', LPAD(threads.n + checkpoints.n * 10000, 12, '0'))"
 LOG = "CONCAT('log', LPAD(threads.n, 8, '0'), logs.n)"
 ROWS_OF = f"{numbers(THREADS)} threads, {numbers(CHECKPOINTS)} checkpoints"
 FILL = (
-    f"INSERT INTO holdfast_threads (app, thread, t, revision) "
-    f"SELECT 'app', CONCAT('thread ', LPAD(threads.n, 6, '0')), threads.n + 1, 7 FROM {numbers(THREADS)} threads",
+    f"""
+    INSERT INTO holdfast_threads (app, thread, t, revision)
+    SELECT 'app', CONCAT('thread ', LPAD(threads.n, 6, '0')), threads.n + 1, 7 FROM {numbers(THREADS)} threads
+    """,
     f"""
     INSERT INTO holdfast_rows (t, app, ns, id, refs, logs, settled, meta, body)
     SELECT threads.n + 1, 'app', '', {ID}, '{{}}',
@@ -42,7 +43,10 @@ FILL = (
     FROM {ROWS_OF}, (SELECT 0 AS l, 0 AS label UNION ALL SELECT 1, 1 UNION ALL SELECT 2, 2 UNION ALL SELECT 3, 3) labels
     WHERE labels.l < 2 OR checkpoints.n % 2 = labels.l - 2
     """,
-    f"INSERT INTO holdfast_labels (t, app, ns, id, label) SELECT threads.n + 1, 'app', '', {ID}, 100000 + threads.n FROM {ROWS_OF}",
+    f"""
+    INSERT INTO holdfast_labels (t, app, ns, id, label)
+    SELECT threads.n + 1, 'app', '', {ID}, 100000 + threads.n FROM {ROWS_OF}
+    """,
     f"""
     INSERT INTO holdfast_segments (t, log, seq, data)
     SELECT threads.n + 1, {LOG}, checkpoints.n, REPEAT('d', 100)
@@ -101,35 +105,89 @@ def thread(number: int) -> str:
     return f"thread {number:06}"
 
 
-def test_numbers(counted: Counted):
-    for name, query in {
-        "latest": Query(thread(777), "", limit=1),
-        "one": Query(thread(777), "", "1f0000000100777", limit=1),
-        "latest of any ns": Query(thread(777), limit=1),
-        "page of thread": Query(thread(777), "", limit=20),
-        "heads of thread": Query(thread(777), "", heads=True),
-        "before": Query(thread(777), "", before="1f0000000100777", limit=5),
-        "thread and common label": Query(thread(777), "", where=(frozenset({COMMON}),), limit=5),
-        "thread and rare label": Query(thread(777), "", where=(frozenset({RARE}),), limit=5),
-        "thread and half label": Query(thread(777), "", where=(frozenset({HALF}),), limit=5),
-        "all": Query(limit=64),
-        "all after": Query(limit=64, after=Key(thread(5), "", "1f0000000300005")),
-        "all before": Query(limit=64, before="1f0000000300005"),
-        "all heads": Query(limit=64, heads=True),
-        "common label": Query(limit=64, where=(frozenset({COMMON}),)),
-        "half label": Query(limit=64, where=(frozenset({HALF}),)),
-        "rare label": Query(limit=64, where=(frozenset({RARE}),)),
-        "rare labels": Query(where=(frozenset({RARE, RARE + 1}),), heads=True),
-        "half and rare": Query(limit=64, where=(frozenset({HALF}), frozenset({RARE}))),
-        "rare and half": Query(limit=64, where=(frozenset({RARE}), frozenset({HALF}))),
-        "keys": Query(keys=tuple(Key(thread(n), "", f"1f00000001{n:05}") for n in range(5))),
-    }.items():
-        import time
-        t=time.perf_counter(); counted(counted.backend.find(query)); 
-        found = counted(counted.backend.find(query))
-        t=time.perf_counter(); run(counted.backend.find(query)); t=time.perf_counter()-t
-        print(f"{name:25} rows {len(found.rows)} segments {len(found.segments)} writes {len(found.writes)}: read {counted.read} {t*1000:.1f} ms")
-    f=counted(counted.backend.fetch(thread(777), "", {"log000007770": 40, "log000007771": 3}, ["1f0000000100777"], ["channel"]))
-    print("fetch", len(f.segments), len(f.writes), counted.read)
-    f=counted(counted.backend.threads(limit=100)); print("threads", len(f), counted.read)
-    f=counted(counted.backend.threads(after=thread(1000), limit=100)); print("threads", len(f), counted.read)
+def id_of(thread: int, checkpoint: int) -> str:
+    return f"1f0{thread + checkpoint * 10000:012}"
+
+
+def one_of(*labels: int) -> tuple[frozenset[int], ...]:
+    return tuple(frozenset({label}) for label in labels)
+
+
+OF_THREAD = {
+    "the newest": Query(thread(777), "", limit=1),
+    "by id": Query(thread(777), "", id_of(777, 10), limit=1),
+    "the newest of any namespace": Query(thread(777), limit=1),
+    "a page": Query(thread(777), "", limit=20),
+    "a page of any namespace": Query(thread(777), limit=20, after=Key(thread(777), "", id_of(777, 30))),
+    "heads": Query(thread(777), "", heads=True),
+    "heads of any namespace": Query(thread(777), heads=True),
+    "before": Query(thread(777), "", before=id_of(777, 10), limit=5),
+    "a common label": Query(thread(777), "", where=one_of(COMMON), limit=5),
+    "a rare label": Query(thread(777), "", where=one_of(RARE), limit=5),
+    "two labels": Query(thread(777), "", where=one_of(HALF, COMMON), limit=5),
+    "one of two labels": Query(thread(777), "", where=(frozenset({HALF, RARE}),), limit=5),
+    "a thread that is not there": Query("none", "", limit=1),
+}
+OF_ALL = {
+    "the first page": Query(limit=64),
+    "the next page": Query(limit=64, after=Key(thread(5), "", id_of(5, 30))),
+    "before": Query(limit=64, before=id_of(5, 30)),
+    "heads": Query(limit=64, heads=True),
+    "a common label": Query(limit=64, where=one_of(COMMON)),
+    "a common label, next": Query(limit=64, where=one_of(COMMON), after=Key(thread(5), "", id_of(5, 30))),
+    "half of them": Query(limit=64, where=one_of(HALF)),
+    "a rare label": Query(limit=64, where=one_of(RARE)),
+    "one of two rare labels": Query(where=(frozenset({RARE, RARE + 1}),), heads=True),
+    "half and rare": Query(limit=64, where=one_of(HALF, RARE)),
+    "rare and half": Query(limit=64, where=one_of(RARE, HALF)),
+    "keys": Query(keys=tuple(Key(thread(number), "", id_of(number, 10)) for number in range(5))),
+}
+
+
+@pytest.mark.parametrize("name", [*OF_THREAD, *(f"all: {name}" for name in OF_ALL)])
+def test_a_query_reads_what_it_returns(counted: Counted, name: str) -> None:
+    """A few steps for each row, its logs to their ends, its writes; nothing grows with the tables."""
+    query = OF_ALL[name[5:]] if name.startswith("all: ") else OF_THREAD[name]
+    found = counted(counted.backend.find(query))
+    assert bool(found.rows) is (query.thread != "none")
+    logs = 0 if query.heads else 2 * CHECKPOINTS * len(found.rows)
+    assert counted.read <= 200 + 30 * len(found.rows) + 2 * logs + 3 * len(found.writes)
+
+
+def test_fetching_reads_what_it_returns(counted: Counted) -> None:
+    logs = {f"log{777:08}{number}": 40 for number in range(2)}
+    found = counted(counted.backend.fetch(thread(777), "", logs, [id_of(777, 10)], ["channel"]))
+    assert (len(found.segments), len(found.writes)) == (82, 1)
+    assert counted.read <= 250
+
+
+@pytest.mark.parametrize("after", [None, thread(1000)])
+def test_listing_threads_reads_those_threads(counted: Counted, after: str | None) -> None:
+    found = counted(counted.backend.threads(after=after, limit=100))
+    assert [info.checkpoints for info in found] == [CHECKPOINTS] * 100
+    assert counted.read <= 200 + 102 * (CHECKPOINTS + 2)
+
+
+def test_a_change_reads_what_it_leans_on(counted: Counted) -> None:
+    """Putting a checkpoint behind another one, with a segment behind another one."""
+    row = run(counted.backend.find(Query(thread(3), "", limit=1))).rows[0]
+    key = row.key._replace(id=row.key.id + "x")
+    log = f"log{3:08}0"
+    change = Change(
+        thread(3),
+        rows=(row._replace(key=key, parent=row.key.id, labels=frozenset({5, 6})),),
+        segments=(Segment(log, CHECKPOINTS, b"more"),),
+        writes=(Write(key, "task", 0, "channel", "", b"value"),),
+        parent=row.key,
+        leans={log: CHECKPOINTS - 1},
+    )
+    counted(counted.backend.apply(change))
+    assert counted.read <= 150
+    counted(counted.backend.apply(Change(thread(3), drop_rows=(key,), trim={log: CHECKPOINTS - 1})))
+    assert counted.read <= 200 + 3 * LOGS * CHECKPOINTS
+
+
+def test_a_thread_is_dropped_by_its_keys(counted: Counted) -> None:
+    counted(counted.backend.drop([thread(4)]))
+    assert run(counted.backend.find(Query(thread(4)))).rows == []
+    assert counted.read <= 200 + CHECKPOINTS * (2 + 5 + LOGS + 1)

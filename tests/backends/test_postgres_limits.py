@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,12 @@ class TestLimits:
 
     @BOTH
     async def test_an_isolation_level_of_the_servers_own(self, url: str, half: HalfName) -> None:
-        """Many at once on one thread: each of them succeeds in the end."""
-        saver = Half(with_options(url, options="-c default_transaction_isolation=serializable"), half)
+        """Many at once on one thread: each of them succeeds in the end. Setup is raced, too."""
+        rows_of(url, "DROP TABLE holdfast_schema, holdfast_threads, holdfast_rows, holdfast_segments, holdfast_writes")
+        there = with_options(url, options="-c default_transaction_isolation=serializable")
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(set_up, [there] * 6))
+        saver = Half(there, half)
         await asyncio.gather(*(saver.save("t", name(n), {"l": [LONG, n]}) for n in range(10)))
         await saver.prune(["t"])
         assert await saver.values("t") == {"l": [LONG, 9]}
@@ -97,6 +102,11 @@ class TestLimits:
         with pytest.raises(StoreError, match="default_transaction_read_only"):
             await saver.save("t", name(0), {"a": 1})
         await saver.close()
+
+
+def set_up(url: str) -> None:
+    with holdfast.Saver(url) as saver:
+        saver.setup()
 
 
 SLOW = """

@@ -246,23 +246,6 @@ def test_a_deletion_that_outlives_its_connection(url: str) -> None:
         assert [found.config for found in other.list(None)] == [stored]
 
 
-def test_a_deletion_that_outlives_its_connection(url: str) -> None:
-    """It deletes what was there when it was asked to, and not what was begun since under the same name."""
-    with Proxy(url) as proxy, holdfast.Saver(proxy.url) as saver, holdfast.Saver(url) as other:
-        put(saver, config_of("t"), some_values(3))
-        with ThreadPoolExecutor(1) as pool:
-            with locked(url, "t"):
-                deletion = pool.submit(saver.delete_thread, "t")
-                (pid,) = becomes_true(lambda: rows_of(url, WAITING, "holdfast"))[0]
-                os.kill(pid, signal.SIGSTOP)  # it hears neither of the end of the lock nor of its connection's
-            proxy.cut()
-            deletion.result(10)
-        stored = put(other, config_of("t"), some_values(4))
-        os.kill(pid, signal.SIGCONT)
-        becomes_true(lambda: (pid,) not in rows_of(url, "SELECT pid FROM pg_stat_activity"))
-        assert [found.config for found in other.list(None)] == [stored]
-
-
 @pytest.fixture(scope="module")
 def replica() -> Iterator[Instance]:
     """A replica of a primary of its own, to be promoted."""

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 _CHUNK = 1 << 16
 # A reply may come in several pieces. It is over when the server is silent for this long.
-_SILENCE = 0.02
+_SILENCE = 0.01
 # To linger for no time at all is to say "reset" where others say goodbye.
 _AT_ONCE = struct.pack("ii", 1, 0)
 

@@ -184,7 +184,7 @@ LEAST_VALUE = 64
 class Limits:
     """What a store can take.
 
-    `segments`: how long a log may grow before the next one is begun. `batch`: how many names one
+    `segments`: how many changes a log may have before the next one is begun. `batch`: how many names one
     query may list. `value`: the most bytes of one segment's data or one write's value, None if there is no such
     number; the engine cuts what is longer. `row`: the most bytes of a row's meta, and of its body, None if that is
     `value`, too; the engine refuses what is longer.

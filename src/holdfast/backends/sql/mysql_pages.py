@@ -57,22 +57,30 @@ STRAIGHT_JOIN holdfast_rows r ON r.t = owners.t AND r.ns = named.ns AND r.id = n
 
 
 class _Source(NamedTuple):
-    """Where to look first, and what is asked for there. What is `sorted` comes in the order of ids."""
+    """Where to look first, and what is asked for there.
+
+    What is `sorted` comes in the order of ids; what is `near` is of one thread.
+    """
 
     text: str
     params: Sequence[Any] = ()
     conditions: Sequence[Condition] = ()
     sorted: bool = True
+    near: bool = False
 
-    def with_label(self, name: str, labels: Collection[int]) -> "_Source":
-        """The same, of rows that have at least one of these labels."""
+    def with_label(self, name: str, app: str, labels: Collection[int]) -> "_Source":
+        """The same, of rows that have at least one of these labels.
+
+        Within a thread, each row is looked up. Of all rows, it may be better to begin with these, as the engines see
+        by themselves.
+        """
         condition, values = among(f"{name}.label", labels)
         its = f"{name}.t = r.t AND {name}.id = r.id AND {name}.ns = r.ns AND {condition}"
-        if len(labels) == 1:
+        if len(labels) == 1 and self.near:
             joined = f"{self.text} STRAIGHT_JOIN holdfast_labels {name} ON {its}"
             return self._replace(text=joined, params=[*self.params, *values])
-        has_one = f"EXISTS (SELECT 1 FROM holdfast_labels {name} WHERE {its} LIMIT 1)"
-        return self._replace(conditions=[*self.conditions, (has_one, values)])
+        has_one = f"EXISTS (SELECT 1 FROM holdfast_labels {name} WHERE {its} AND {name}.app = ?)"
+        return self._replace(conditions=[*self.conditions, (has_one, [*values, app])])
 
 
 def statement_for(app: str, query: Query) -> Condition:
@@ -93,7 +101,7 @@ def _has_order(query: Query) -> bool:
 def _page(app: str, query: Query, columns: str) -> Condition:
     source, where = _source(app, query)
     for number, labels in enumerate(where):
-        source = source.with_label(f"l{number}", labels)
+        source = source.with_label(f"l{number}", app, labels)
     conditions = [*source.conditions, *_rules(query)]
     order = "r.id DESC, threads.thread, r.ns"
     if _has_order(query):
@@ -114,7 +122,7 @@ def _source(app: str, query: Query) -> tuple[_Source, Sequence[Collection[int]]]
     where = query.where
     if query.thread is not None:
         text = _OF_THREAD if query.ns is not None else _OF_THREAD_BY_ID
-        return _Source(text, conditions=[(f"r.t = {T}", (app, query.thread))]), where
+        return _Source(text, conditions=[(f"r.t = {T}", (app, query.thread))], near=True), where
     if query.keys:
         keys = orjson.dumps(list(dict.fromkeys(query.keys)), default=tuple)
         return _Source(_NAMED, (keys, app), sorted=False), where
