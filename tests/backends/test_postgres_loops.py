@@ -136,6 +136,20 @@ class TestCancellation:
         assert cancelled
         await self.check(saver)
 
+    async def test_of_what_makes_changes_together(self, url: str) -> None:
+        """Somebody cancels tasks that are none of theirs: who waits for them makes the change alone."""
+        saver = Half(url, "async")
+        await saver.save("t", name(0), {"l": [LONG]})
+        for number in range(10):
+            puts = [asyncio.create_task(saver.save(f"{number} {n % 5}", name(n), {"l": [LONG]})) for n in range(10)]
+            await asyncio.sleep(0.0005 * number)
+            for task in asyncio.all_tasks() - {*puts, asyncio.current_task()}:
+                task.cancel()
+            async with asyncio.timeout(5):
+                await asyncio.gather(*puts)
+        assert len(await saver.list()) == 1 + 10 * 10
+        await self.check(saver)
+
     async def check(self, saver: Half) -> None:
         """As many at once as there are connections; each of them is idle afterwards, and nothing is half done."""
         async with asyncio.timeout(5):
@@ -169,6 +183,20 @@ class TestCancellation:
 
     def args(self, what: str) -> list[Any]:
         return [["t"]] if what == "prune" else ["t"]
+
+
+async def test_a_connection_that_is_not_fit_is_not_used_again(url: str) -> None:
+    """Whoever gets it next must not find themselves inside somebody's transaction."""
+    with holdfast.Saver(url) as saver:
+        saver.get_tuple(config_of("t"))
+        await use(Half(url, "async").with_saver(saver), "t")
+        for wire, is_async in ((saver._store.blocking.wire, False), (saver._store.asyncio.wire, True)):  # type: ignore[attr-defined]
+            async with wire._lent() as connection:
+                begun = connection.execute("BEGIN")
+                _ = await begun if is_async else begun
+            assert connection.closed
+            async with wire._lent() as another:
+                assert another.info.transaction_status == TransactionStatus.IDLE
 
 
 class TestClosing:

@@ -1,36 +1,97 @@
 """MariaDB and MySQL under every suite: by a URL, and over a connection that was handed in."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
+import pymysql
 import pytest
+import servers
 from hypothesis.stateful import run_state_machine_as_test
-from servers import mysql, stores
+from mysqllab import ENGINES, raw_audit
+from pymysql.cursors import DictCursor
 
+from holdfast import Saver
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
-from holdfast.testing.contract import IdRules
+from holdfast.testing.half import Half
+from holdfast.testing.ids import IdRules
 
-ENGINES = ("mariadb", "mysql")
 _numbers = count()
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def database(request: Any) -> Iterator[str]:
-    """A database that the tests of this file share."""
-    with stores(request.param) as new:
-        yield new()
+    """A database that the tests of this file share. At the end, whatever they did, no row lacks anything in it."""
+    with servers.fresh(request.param) as url:
+        yield url
+        raw_audit(url)
 
 
-def apart(database: str) -> str:
-    """A corner of a shared database that nobody else has."""
-    return f"{database}?namespace=test-{next(_numbers)}"
+def apart(database: str) -> Callable[[], str]:
+    """Names corners of a database that nobody else has: tables are slow to make, namespaces cost nothing."""
+    return lambda: f"{database}?namespace=test-{next(_numbers)}"
 
 
 class TestURL(SaverContract):
-    # Tables are slow to make, namespaces cost nothing; `TestNamespaces` is about those.
-    namespaces: ClassVar[bool] = False
+    namespaces: ClassVar[bool] = False  # `test_namespaces` is about those
 
     @pytest.fixture
     def source(self, database: Any) -> Any:
-        return apart(database)
+        return apart(database)()
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_namespaces(engine: str, half: Any) -> None:
+    """In a database whose tables are not shared with other tests."""
+    rules = IdRules()
+    with servers.fresh(engine) as url:
+        saver = Half(url, half)
+        rules.test_applications_stay_apart(saver)
+        rules.test_the_namespace_is_said_once(saver)
+        asyncio.run(saver.close())
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[str]:
+    with servers.fresh("mariadb") as url:
+        with Saver(url) as saver:
+            saver.setup()
+        yield url
+        raw_audit(url)
+
+
+class TestConnection(SaverContract):
+    """As PyMySQL opens it by itself, without autocommit, one statement at a time; and with rows as dicts."""
+
+    @pytest.fixture
+    def source(self, shared: str) -> Any:
+        with closing(servers.mysql(shared)) as admin, admin.cursor() as cursor:
+            for table in ("threads", "rows", "labels", "segments", "writes"):
+                cursor.execute(f"DELETE FROM holdfast_{table}")
+        parts = urlsplit(shared)
+        with closing(
+            pymysql.connect(
+                host=parts.hostname,
+                port=parts.port or 0,
+                user=parts.username,
+                database=parts.path[1:],
+                cursorclass=DictCursor,
+                ssl_disabled=True,
+            )
+        ) as connection:
+            yield connection
+            # Ours to close: it still works after every saver on it was closed.
+            assert connection.query("SELECT 1") == 1
+
+
+def test_ledger(database: Any) -> None:
+    run_state_machine_as_test(ledger_machine(apart(database)), settings=CI)
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+async def test_conformance(database: Any, half: Any) -> None:
+    assert await conformance(apart(database), half) > 70

@@ -109,6 +109,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+PUTS = ("put", "put with other values", "put with another parent", "put of small values")
 # The two halves are one body; these show what they do differently.
 SOME = ("put", "put with other values", "put_writes, late", "prune", "copy_thread", "delete_thread", "get")
 
@@ -122,6 +123,15 @@ async def begin(saver: Half, operation: str) -> None:
 async def outcome(saver: Half, proxy: Proxy) -> tuple[list[Any], Counts]:
     """All that can be read, and how many records are there for it."""
     return await everything(saver), counts(proxy.direct, saver.saver._store.blocking._app)  # type: ignore[attr-defined]
+
+
+def revision(saver: Half, proxy: Proxy) -> int:
+    """A number that moves by one whenever a checkpoint is put on the thread, and also when it is put again."""
+    app = saver.saver._store.blocking._app  # type: ignore[attr-defined]
+    (row,) = rows_of(proxy.direct, "SELECT revision FROM holdfast_threads WHERE app = %s AND thread = 't'", app) or [
+        (0,)
+    ]
+    return int(row[0])
 
 
 async def undisturbed(opened: Open, proxy: Proxy, half: HalfName, operation: str) -> Any:
@@ -142,11 +152,14 @@ async def test_a_loss_at_every_exchange(proxy: Proxy, opened: Open, operation: s
     for at in range(1, exchanges + 1):
         saver = opened(proxy.url, half)
         await begin(saver, operation)
+        before = revision(saver, proxy)
         getattr(proxy, f"lose_{lost}")(at)
         await OPERATIONS[operation](saver)
         assert proxy.happened
         proxy.count()
         assert await outcome(saver, proxy) == expected, f"{lost} {at} of {exchanges}"
+        if operation in PUTS:
+            assert revision(saver, proxy) == before + 1, "it was made twice"
 
 
 @BOTH

@@ -98,11 +98,12 @@ def audit(url: str, acknowledged: Acknowledged, *, in_flight: int = 0) -> None:
 
 
 @contextmanager
-def locked(url: str, thread: str) -> Iterator[None]:
+def locked(url: str, thread: str, app: str = "") -> Iterator[None]:
     """Hold the lock of a thread from outside, as another process's change does that is under way for long."""
     with closing(servers.mysql(url)) as connection, connection.cursor() as cursor:
         connection.begin()
-        cursor.execute("SELECT t FROM holdfast_threads WHERE thread = %s FOR UPDATE", [thread.encode()])
+        names = [app.encode(), thread.encode()]
+        cursor.execute("SELECT t FROM holdfast_threads WHERE app = %s AND thread = %s FOR UPDATE", names)
         assert len(cursor.fetchall()) == 1
         yield
         connection.rollback()

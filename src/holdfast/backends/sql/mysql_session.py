@@ -168,17 +168,23 @@ class Session:
         yield ";\n".join(packet)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def native(sql: str, *, is_mariadb: bool) -> str:
-    """A statement as the driver takes it, and the server.
+    """Statements as the driver takes them, and the server.
 
     What comes to a row that is there already is called VALUES(…) by MariaDB, and by a name of its own in MySQL, which
     is about to forget the other way.
     """
-    if not is_mariadb and "VALUES(" in sql:
-        sql = sql.replace("ON DUPLICATE KEY UPDATE", "AS new ON DUPLICATE KEY UPDATE")
-        sql = re.sub(r"VALUES\((\w+)\)", r"new.\1", sql)
+    if not is_mariadb:
+        sql = ";\n".join(_with_alias(statement) for statement in sql.split(";\n"))
     return sql.replace("%", "%%").replace("?", "%s")
+
+
+def _with_alias(statement: str) -> str:
+    if "VALUES(" not in statement:
+        return statement
+    named = statement.replace("ON DUPLICATE KEY UPDATE", "AS new ON DUPLICATE KEY UPDATE")
+    return re.sub(r"VALUES\((\w+)\)", r"new.\1", named)
 
 
 def refuse_old(version: str) -> None:

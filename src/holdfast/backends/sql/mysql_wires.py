@@ -77,10 +77,17 @@ class BlockingWire:
     def flush(self) -> None:
         """Commit all that waits, together; several threads may do so at once, each with other jobs."""
         while jobs := self._waiting():
+            held: list[Job] = []
+            is_unknown = False
             try:
-                self._commit(jobs)
+                held, is_unknown = self._commit(jobs)
             finally:
-                finish(jobs)
+                finish([job for job in jobs if not any(job is other for other in held)])
+            for job in held:
+                try:
+                    self._settle(job, is_unknown=is_unknown)
+                finally:
+                    finish([job])
 
     def _waiting(self) -> list[Job]:
         jobs: list[Job] = []
@@ -91,10 +98,10 @@ class BlockingWire:
                 break
         return jobs
 
-    def _commit(self, jobs: Sequence[Job]) -> None:
+    def _commit(self, jobs: Sequence[Job]) -> tuple[list[Job], bool]:
         """All in one transaction; if that fails, each in its own, so that only those fail that must.
 
-        Locks are waited for at last, and by those who need them alone.
+        Returns those that have to wait for somebody's lock, and whether an answer was lost: nobody else waits for it.
         """
         is_unknown = False
         quick = [job for job in jobs if is_quick(job.program)] if self._lender.is_ours else []
@@ -111,8 +118,7 @@ class BlockingWire:
                 is_unknown = is_unknown and isinstance(error, FAILURES) and is_lost(error)
         if len(jobs) > 1:
             jobs = [job for job in jobs if not self._settle(job, is_unknown=is_unknown, waits=False)]
-        for job in jobs:
-            self._settle(job, is_unknown=is_unknown)
+        return list(jobs), is_unknown
 
     def _settle(self, job: Job, *, is_unknown: bool, waits: bool = True) -> bool:
         """Run a job on its own. Not done yet: somebody else holds its lock."""
