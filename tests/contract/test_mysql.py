@@ -47,7 +47,7 @@ class TestURL(SaverContract):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_namespaces(engine: str, half: Any) -> None:
     """In a database whose tables are not shared with other tests."""
-    rules = IdRules()
+    rules: Any = IdRules()
     with servers.fresh(engine) as url:
         saver = Half(url, half)
         rules.test_applications_stay_apart(saver)

@@ -69,6 +69,30 @@ def a_task_that_is_cancelled(saver: holdfast.Saver) -> None:
     saver.close()
 
 
+def a_last_word(saver: holdfast.Saver) -> None:
+    """Tasks that are cancelled at the end, and then store one more thing, as LangGraph's do."""
+    said = []
+
+    async def speaker(number: int) -> None:
+        try:
+            while True:
+                await put(saver, number)
+        except asyncio.CancelledError:
+            await put(saver, f"last {number}")
+            said.append(number)
+            raise
+
+    async def story() -> None:
+        tasks.extend(asyncio.create_task(speaker(n)) for n in range(4))
+        await asyncio.sleep(0.01)
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(story())
+    assert sorted(said) == [0, 1, 2, 3]
+    assert all(saver.get_tuple(config_of(f"last {n}")) for n in range(4))
+    saver.close()
+
+
 def errors(saver: holdfast.Saver) -> None:
     async def story() -> None:
         async with saver:
@@ -97,6 +121,7 @@ ENDINGS: list[Callable[[holdfast.Saver], None]] = [
     several_loops,
     tasks_that_nobody_waits_for,
     a_task_that_is_cancelled,
+    a_last_word,
     errors,
     closed_too_early,
 ]

@@ -20,7 +20,7 @@ from pymysql import err
 from pymysql.constants import CLIENT
 
 from holdfast.backends.sql.mysql_errors import FAILURES, NO_TLS, code_of, explained, is_lost, is_read_only
-from holdfast.backends.sql.mysql_session import Connection, Session, refuse_old
+from holdfast.backends.sql.mysql_session import Connection, Session, refuse_old, version_of
 from holdfast.errors import Closed, HoldfastError, StoreError
 from holdfast.fork import watch
 
@@ -88,7 +88,7 @@ class Access:
             connection.connect(None if "unix_socket" in self.options else self._socket())
             if self.needs_tls and not isinstance(_socket_of(connection), ssl.SSLSocket):  # as PyMySQL 1.1 lets pass
                 raise err.OperationalError(NO_TLS, "the server doesn't support TLS")
-            refuse_old(connection.server_version)
+            refuse_old(version_of(connection))
             packet = self._set_up(connection)
         except RuntimeError as error:  # the driver lacks a library of its own
             raise explained(error, self.name) from error
@@ -241,7 +241,7 @@ class Given:
                 )
                 raise StoreError(msg)
             if self._session is None:
-                refuse_old(self._connection.server_version)
+                refuse_old(version_of(self._connection))
                 session.packet = 1 << 30
                 session.packet = int(session.ask("SELECT @@max_allowed_packet", ())[0][0])
                 self._session = session

@@ -24,6 +24,11 @@ _LARGEST = 4 << 20
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
 
 
+def version_of(connection: Connection) -> str:
+    """What a server says that it is."""
+    return str(connection.server_version)  # type: ignore[attr-defined] # which the stubs lack
+
+
 @dataclass(slots=True)
 class Session:
     """A connection in use. The driver puts together what it sends: constants of ours, and values that it escapes."""
@@ -37,7 +42,7 @@ class Session:
     used: float = 0
 
     def __post_init__(self) -> None:
-        self.is_mariadb = "MariaDB" in self.connection.server_version
+        self.is_mariadb = "MariaDB" in version_of(self.connection)
 
     @property
     def room(self) -> int:
@@ -127,7 +132,8 @@ class Session:
     def is_in_transaction(self) -> bool:
         """Whether its owner has left something open. Only the answer to a command says so."""
         self.connection.ping(reconnect=False)
-        return bool(self.connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+        status = self.connection.server_status  # type: ignore[attr-defined] # which the stubs lack
+        return bool(status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
     def close(self) -> None:
         """End it, whatever state it is in."""

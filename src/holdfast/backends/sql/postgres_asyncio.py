@@ -1,7 +1,7 @@
 """The asyncio wire for Postgres: native, with a pool for each event loop."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -23,19 +23,25 @@ class Here:
     def __init__(self, pool: Lender[Asyncio]) -> None:
         self.pool = pool
         self.queue = Queue()
-        self.is_busy = False
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.leader: asyncio.Task[None] | None = None
+        """Makes all that is queued. Without a reference to it, it could vanish halfway."""
 
     def close(self) -> None:
         """Close the pool, if it is ours."""
         if isinstance(self.pool, AsyncioPool):
             self.pool.idle.close()
 
-    def start(self, coroutine: Any) -> None:
-        """Run something that nobody waits for; without a reference it could vanish halfway."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+    def lead(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Have all that is queued made, by a task of its own."""
+        self.leader = asyncio.get_running_loop().create_task(coroutine)
+        self.leader.add_done_callback(self._ended)
+
+    def _ended(self, leader: asyncio.Task[None]) -> None:
+        """Let go of the leader. If it was cancelled, maybe before it began, those who wait help themselves."""
+        if self.leader is leader:
+            self.leader = None
+        if leader.cancelled():
+            _wake(self.queue.clear())
 
 
 class AsyncioWire(Wire[Asyncio]):
@@ -58,9 +64,8 @@ class AsyncioWire(Wire[Asyncio]):
             here = self._here()
             job.done = asyncio.get_running_loop().create_future()
             here.queue.append(job)
-            if not here.is_busy:
-                here.is_busy = True
-                here.start(self._make_all(here))
+            if here.leader is None:
+                here.lead(self._make_all(here))
             await job.done
         await self._finish(change, job)
 
@@ -97,14 +102,12 @@ class AsyncioWire(Wire[Asyncio]):
 
     async def _make_all(self, here: Here) -> None:
         """Make all that is queued, as much of it at once as can be."""
-        jobs: list[Job] = []
-        try:
-            while jobs := here.queue.take():
+        while jobs := here.queue.take():
+            try:
                 await self._commit(jobs)
+            finally:
                 _wake(jobs)
-        finally:
-            here.is_busy = False
-            _wake([*jobs, *here.queue.clear()])  # there are some only if this task was cancelled
+        here.leader = None
 
     def _lent(self) -> AbstractAsyncContextManager[Asyncio]:
         return self._here().pool.lent()

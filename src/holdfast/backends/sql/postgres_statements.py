@@ -91,16 +91,17 @@ WHERE s.t = {t} AND s.log = needed.log AND s.seq <= needed.seq OFFSET 0
 class Query(NamedTuple):
     """A statement and what is bound to it."""
 
-    sql: str
+    sql: Any
+    """Text. psycopg wants literals only, and can't see that this is put together from such."""
     params: Sequence[Any] = ()
 
 
 class Statements:
     """The text of every statement, for tables in one schema, or wherever the search path leads."""
 
-    IN_APP = "r.app = ?"
+    IN_APP: str = "r.app = ?"
     NO_LIMIT: int | None = None
-    T = _T
+    T: str = _T
 
     def __init__(self, schema: str = "") -> None:
         if not _SCHEMA.issuperset(schema):

@@ -150,7 +150,7 @@ class Wire(ABC, Generic[C]):
         `after` is what became of a try to make it together with others.
         """
         was_lost = False
-        lock = _next_lock(change, after)
+        lock: Lock = _next_lock(change, after)
 
         async def attempt(connection: C) -> str:
             nonlocal is_lost, was_lost

@@ -37,7 +37,7 @@ def _postgres(schema: str, start: int) -> str:
     from holdfast.backends.sql.postgres_statements import MIGRATIONS, Query, Statements  # noqa: PLC0415 - as above
 
     def text(query: Query) -> str:
-        found = query.sql
+        found = str(query.sql)
         for number, param in enumerate(query.params, 1):
             found = found.replace(f"${number}", sql.Literal(param).as_string())
         return found

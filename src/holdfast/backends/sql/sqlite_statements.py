@@ -94,9 +94,9 @@ def write_format(found: Format) -> Sequence[str]:
     )
 
 
-T = "(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?)"
+T: str = "(SELECT t FROM holdfast_threads WHERE app = ? AND thread = ?)"
 # "+" keeps SQLite from walking all ids instead of the few rows that have the labels.
-IN_APP = "+r.app = ?"
+IN_APP: str = "+r.app = ?"
 NO_LIMIT: int | None = -1
 
 
@@ -133,7 +133,7 @@ def _places(values: Collection[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-HEADS = """
+HEADS: str = """
 SELECT 0, threads.thread, r.ns, r.id, threads.revision, r.parent, r.refs, r.logs, r.settled, r.meta
 FROM holdfast_rows r JOIN holdfast_threads threads ON threads.t = r.t
 WHERE {conditions}
@@ -141,7 +141,7 @@ ORDER BY {order}
 LIMIT ?
 """
 
-FULL = """
+FULL: str = """
 WITH hit AS MATERIALIZED (
     SELECT r.t, threads.thread, threads.revision, r.ns, r.id, r.parent, r.refs, r.logs, r.settled, r.meta, r.body
     FROM holdfast_rows r JOIN holdfast_threads threads ON threads.t = r.t
@@ -163,7 +163,7 @@ SELECT 2, hit.thread, w.ns, w.id, w.idx, w.task, w.channel, w.path, w.part, w.va
 FROM hit CROSS JOIN holdfast_writes w ON w.t = hit.t AND w.ns = hit.ns AND w.id = hit.id
 """
 
-SEGMENTS = f"""
+SEGMENTS: str = f"""
 SELECT 1, s.log, NULL, NULL, s.seq, NULL, NULL, NULL, NULL, s.data
 FROM json_each(?) needed
 CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq <= needed.value
@@ -172,13 +172,13 @@ SELECT 3, thread, NULL, NULL, revision, NULL, NULL, NULL, NULL, NULL
 FROM holdfast_threads WHERE app = ? AND thread = ?
 """
 
-WRITES = f"""
+WRITES: str = f"""
 SELECT 2, ?, w.ns, w.id, w.idx, w.task, w.channel, w.path, w.part, w.value
 FROM holdfast_writes w
 WHERE w.t = {T} AND w.ns = ? AND {{ids}} AND {{channels}}
 """
 
-THREADS = """
+THREADS: str = """
 SELECT threads.thread, count(*), max(r.id)
 FROM holdfast_threads threads JOIN holdfast_rows r ON r.t = threads.t
 WHERE threads.app = ? AND threads.thread {behind} ?
@@ -187,9 +187,9 @@ ORDER BY threads.thread
 LIMIT ?
 """
 
-REVISION = "(SELECT coalesce(max(revision), 0) FROM holdfast_threads WHERE app = ? AND thread = ?)"
-HAS_PARENT = f"(SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
-HAS_SEGMENTS = f"""(
+REVISION: str = "(SELECT coalesce(max(revision), 0) FROM holdfast_threads WHERE app = ? AND thread = ?)"
+HAS_PARENT: str = f"(SELECT count(*) FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
+HAS_SEGMENTS: str = f"""(
     SELECT count(*) FROM json_each(?) needed
     CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
 )"""
@@ -215,7 +215,7 @@ MOVE_LATE_THREADS = Rows(
     """,
 )
 PUT_SEGMENTS = Rows(1, "INSERT INTO holdfast_segments (t, log, seq, data) VALUES ", f"({T}, ?, ?, ?)")
-_PUT_WRITES = "INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value, part) VALUES "
+_PUT_WRITES: str = "INSERT INTO holdfast_writes (t, ns, id, task, idx, channel, path, value, part) VALUES "
 PUT_WRITES_ONCE = Rows(
     1, _PUT_WRITES, f"({T}, ?, ?, ?, ?, ?, ?, ?, ?)", " ON CONFLICT (t, ns, id, task, idx, part) DO NOTHING"
 )
@@ -238,31 +238,31 @@ PUT_ROWS = Rows(
         body = excluded.body, settled = CASE WHEN excluded.settled = '{}' THEN settled ELSE excluded.settled END
     """,
 )
-N = f"(SELECT n FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
+N: str = f"(SELECT n FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?)"
 PUT_LABELS = Rows(3, "INSERT INTO holdfast_labels (n, label, app) VALUES ", f"({N}, ?, ?)")
-SETTLE_ROW = f"UPDATE holdfast_rows SET settled = ? WHERE t = {T} AND ns = ? AND id = ?"
-DROP_ROW = f"DELETE FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
-DROP_WRITES = f"DELETE FROM holdfast_writes WHERE t = {T} AND ns = ? AND id = ?"
-REWRITE_ROW = f"""
+SETTLE_ROW: str = f"UPDATE holdfast_rows SET settled = ? WHERE t = {T} AND ns = ? AND id = ?"
+DROP_ROW: str = f"DELETE FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?"
+DROP_WRITES: str = f"DELETE FROM holdfast_writes WHERE t = {T} AND ns = ? AND id = ?"
+REWRITE_ROW: str = f"""
 UPDATE holdfast_rows SET meta = ?, body = ? WHERE t = {T} AND ns = ? AND id = ? AND meta = ? AND body = ?
 """
 # The trigger has just taken the old labels of a row that was rewritten.
-LABEL_REWRITTEN_ROW = f"""
+LABEL_REWRITTEN_ROW: str = f"""
 INSERT INTO holdfast_labels (n, label, app)
 SELECT r.n, labels.value, r.app
 FROM json_each(?) labels CROSS JOIN holdfast_rows r
 WHERE r.t = {T} AND r.ns = ? AND r.id = ? AND r.meta = ? AND r.body = ?
 ON CONFLICT DO NOTHING
 """
-REWRITE_SEGMENT = f"UPDATE holdfast_segments SET data = ? WHERE t = {T} AND log = ? AND seq = ? AND data = ?"
-REWRITE_WRITE = f"""
+REWRITE_SEGMENT: str = f"UPDATE holdfast_segments SET data = ? WHERE t = {T} AND log = ? AND seq = ? AND data = ?"
+REWRITE_WRITE: str = f"""
 UPDATE holdfast_writes SET value = ?
 WHERE t = {T} AND ns = ? AND id = ? AND task = ? AND idx = ? AND part = ? AND value = ?
 """
-KEPT = "coalesce((SELECT value FROM json_each(?) kept WHERE kept.key = log), -2)"
-TRIM_SEGMENTS = f"DELETE FROM holdfast_segments WHERE t = {T} AND seq > {KEPT} + 1"
-CLOSE_LOGS = f"UPDATE holdfast_segments SET data = x'' WHERE t = {T} AND seq = {KEPT} + 1"
-SWEEP_WRITES = f"""
+KEPT: str = "coalesce((SELECT value FROM json_each(?) kept WHERE kept.key = log), -2)"
+TRIM_SEGMENTS: str = f"DELETE FROM holdfast_segments WHERE t = {T} AND seq > {KEPT} + 1"
+CLOSE_LOGS: str = f"UPDATE holdfast_segments SET data = x'' WHERE t = {T} AND seq = {KEPT} + 1"
+SWEEP_WRITES: str = f"""
 DELETE FROM holdfast_writes
 WHERE t = {T} AND id < ? AND NOT EXISTS (
     SELECT 1 FROM holdfast_rows r
