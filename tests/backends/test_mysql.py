@@ -103,7 +103,7 @@ def test_a_unix_socket(url: str) -> None:
 
 
 def test_tls(url: str) -> None:
-    """Preferred, it is used where the server can; required, a server that can't is refused; verified, any stranger is."""
+    """Preferred, it is used where the server can; required, a server that can't is refused; verified, so are others."""
     has_tls = rows_of(url, "SHOW VARIABLES LIKE 'have_ssl'") in ([], [("have_ssl", "YES")])
     cipher = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
     with holdfast.Saver(with_options(url, ssl="disabled")) as saver:
@@ -132,7 +132,7 @@ def test_tls_is_verified(new: Callable[[], str], tmp_path: Path) -> None:
         saver.setup()
         assert asked(saver, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")[1]
     for options in ({"ssl_ca": authority}, {"ssl": "verify_ca", "ssl_ca": other}):
-        with holdfast.Saver(with_options(url, **options)) as saver, pytest.raises(StoreError, match="(?i)certificate"):
+        with holdfast.Saver(with_options(url, **options)) as saver, pytest.raises(StoreError, match=r"(?i)certificate"):
             saver.setup()
 
 
