@@ -14,6 +14,7 @@ import servers
 from machine import lacking
 from mysqllab import ENGINES, raw_audit, rows_of
 from pymysql.constants import CLIENT
+from pymysql.converters import encoders
 from pymysql.cursors import DictCursor, SSCursor
 from texts import aput, put, texts_in
 
@@ -184,7 +185,7 @@ def test_an_error_leaves_nothing_open(opened: Open) -> None:
     [
         ({"charset": "gbk"}, "charset='utf8mb4'"),
         ({"charset": "sjis"}, "charset='utf8mb4'"),
-        ({"conv": {}}, "`conv`"),
+        ({"conv": encoders}, "`conv`"),
         ({"use_unicode": False}, "`use_unicode`"),
     ],
 )
@@ -199,9 +200,9 @@ def test_a_connection_that_is_closed(opened: Open) -> None:
         saver = holdfast.Saver(connection)
         config = put(saver, "a")
         connection.close()
-        with pytest.raises(StoreError, match="the MySQL connection that was handed in.*[Cc]losed"):
+        with pytest.raises(StoreError, match=r"the MySQL connection that was handed in.*[Cc]losed"):
             saver.get_tuple(config)
-        with pytest.raises(StoreError, match="[Cc]losed"):
+        with pytest.raises(StoreError, match=r"[Cc]losed"):
             put(saver, config)
 
 

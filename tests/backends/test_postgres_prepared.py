@@ -70,8 +70,8 @@ async def test_on_the_server(option: str, keeps: bool, half: HalfName) -> None: 
 
 
 @BOTH
-async def test_none_behind_a_pooler(half: HalfName) -> None:
-    with servers.fresh("pgbouncer") as url:
+async def test_none_behind_a_pooler(bouncer: Instance, half: HalfName) -> None:
+    with servers.fresh(bouncer) as url:
         saver = Half(url, half)
         await use(saver, "t")
         assert [connection.prepare_threshold for connection in connections(saver)] == [None]

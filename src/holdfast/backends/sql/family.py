@@ -132,7 +132,7 @@ class SqlBackend:
         """One statement for segments and writes."""
         t = (self._app, thread)
         sql = self._dialect.SEGMENTS
-        params: list[Any] = [json_of(logs), *t, *t]
+        params: list[Any] = [self._logs(logs), *t, *t]
         if ids and channels:
             wanted_ids, bound_ids = self._dialect.among("w.id", ids)
             wanted_channels, bound_channels = self._dialect.among("w.channel", channels)
@@ -154,6 +154,10 @@ class SqlBackend:
         rows = await self.wire.read(sql, (self._app, after or "", limit))
         restore = self._dialect.unescape
         return [ThreadInfo(restore(thread), number, restore(latest)) for thread, number, latest in rows]
+
+    def _logs(self, logs: Mapping[str, int]) -> Any:
+        """Logs and the last segment that is needed of each, in the JSON that the engine reads best."""
+        return json_of(logs)
 
     def _conditions(self, query: Query) -> Condition:
         conditions: list[str] = []
@@ -226,15 +230,15 @@ def json_of(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value, default=tuple).decode()
 
 
-def row_out(row: Row) -> tuple[Any, ...]:
+def row_out(row: Row, logs: Any) -> tuple[Any, ...]:
     """A row's columns behind its key; references are channel -> log ("" inline, null empty), log -> last segment."""
     named = {name: ref.log if ref else None for name, ref in row.refs.items()}
     settled = json_of(row.settled) if row.settled else "{}"
-    return row.parent, json_of(named), json_of(row.logs()), settled, row.meta, row.body
+    return row.parent, json_of(named), logs, settled, row.meta, row.body
 
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
-    logs = orjson.loads(numbers)
+    logs = dict(orjson.loads(numbers))
     return {
         name: None if log is None else Ref(log, logs[log]) if log else INLINE
         for name, log in orjson.loads(named).items()

@@ -1,7 +1,6 @@
 """Records in MySQL and MariaDB: what differs from the rest of the SQL family in how they lie in tables."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
@@ -12,9 +11,6 @@ from holdfast.backends.sql.mysql_programs import check_segments
 from holdfast.backends.sql.programs import Check, Program, ProgramBackend, ProgramWire, Put, Statement, WritingDialect
 from holdfast.engine.records import Change, Found, Limits, Query, Rewrite
 from holdfast.errors import StoreError
-
-_LOGS = 7
-"""Where the logs of a row are among its columns, when it is put and when it is read."""
 
 
 class MySqlBackend(ProgramBackend):
@@ -36,26 +32,6 @@ class MySqlBackend(ProgramBackend):
         found.rows.sort(key=lambda row: row.key.id, reverse=True)
         return found
 
-    async def fetch(
-        self,
-        thread: str,
-        ns: str,
-        logs: Mapping[str, int],
-        ids: Collection[str],
-        channels: Collection[str],
-        /,
-    ) -> Found:
-        """One statement for segments and writes."""
-        t = (self._app, thread)
-        text = sql.SEGMENTS
-        params: list[Any] = [_pairs(logs), *t, *t]
-        if ids and channels:
-            wanted_ids, bound_ids = sql.among("w.id", ids)
-            wanted_channels, bound_channels = sql.among("w.channel", channels)
-            text += "UNION ALL" + sql.WRITES.format(ids=wanted_ids, channels=wanted_channels)
-            params += [thread, *t, ns, *bound_ids, *bound_channels]
-        return self._found(await self.wire.read(text, params))
-
     async def apply(self, change: Change, /) -> None:
         """One program, in one transaction."""
         _check_names(change)
@@ -63,16 +39,9 @@ class MySqlBackend(ProgramBackend):
 
     def _program(self, change: Change) -> Program:
         program = super()._program(change)
-        if not change.rows:
-            return program
-        t = (self._app, change.thread)
-        numbers = [_pairs(row.logs()) for row in change.rows]
-        for position, put in enumerate(program.puts):
-            if put.into is sql.PUT_ROWS:
-                columns = zip(put.rows, numbers, strict=True)
-                rows = [(*row[:_LOGS], logs, *row[_LOGS + 1 :]) for row, logs in columns]
-                program.puts[position] = Put(sql.PUT_ROWS, rows)
-        program.puts.append(Put(sql.CLEAR_LABELS, [(*t, *row.key[1:]) for row in change.rows]))
+        if change.rows:
+            t = (self._app, change.thread)
+            program.puts.append(Put(sql.CLEAR_LABELS, [(*t, *row.key[1:]) for row in change.rows]))
         return program
 
     def _checks(self, t: tuple[str, str], change: Change) -> list[Check]:
@@ -85,7 +54,7 @@ class MySqlBackend(ProgramBackend):
     def _drop(self, t: tuple[str, str], change: Change) -> Iterator[Statement]:
         for statement in super()._drop(t, change):
             if statement.sql in (sql.TRIM_SEGMENTS, sql.CLOSE_LOGS):
-                yield statement._replace(rows=[(_pairs(change.trim or {}), *t)])
+                yield statement._replace(rows=[(self._logs(change.trim or {}), *t)])
             else:
                 yield statement
 
@@ -95,22 +64,16 @@ class MySqlBackend(ProgramBackend):
                 yield Statement(sql.UNLABEL_REWRITTEN_ROW, [row[1:] for row in statement.rows])
             yield statement
 
+    def _logs(self, logs: Mapping[str, int]) -> bytes:
+        return orjson.dumps(list(logs.items()))
+
     def _found(self, rows: Sequence[Sequence[Any]]) -> Found:
         return super()._found([_row_in(row) for row in rows])
 
 
 def _row_in(row: Sequence[Any]) -> Sequence[Any]:
-    """A row as the family has it: a segment's log is text, the logs of a checkpoint are a dict."""
-    if row[0] == 1:
-        return (1, str(row[1], "utf-8"), *row[2:])
-    if row[0] == 0:
-        with suppress(ValueError):  # the family tells of what is damaged
-            return (*row[:_LOGS], orjson.dumps(dict(orjson.loads(row[_LOGS]))), *row[_LOGS + 1 :])
-    return row
-
-
-def _pairs(logs: Mapping[str, int]) -> bytes:
-    return orjson.dumps(list(logs.items()))
+    """A row as the family has it: a segment's log is text."""
+    return (1, str(row[1], "utf-8"), *row[2:]) if row[0] == 1 else row
 
 
 def _check_names(change: Change) -> None:

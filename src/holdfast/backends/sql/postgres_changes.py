@@ -235,7 +235,7 @@ def _each_once(writes: Sequence[Write]) -> Iterable[Write]:
 
 
 def _row(number: int, row: Row, blob: Blob) -> dict[str, Any]:
-    parent, refs, logs, settled, meta, body = row_out(row)
+    parent, refs, logs, settled, meta, body = row_out(row, json_of(row.logs()))
     (meta_at, meta_size), (body_at, body_size) = blob.add(meta), blob.add(body)
     return {
         "i": number,

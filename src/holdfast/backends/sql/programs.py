@@ -140,7 +140,7 @@ class ProgramBackend(SqlBackend):
         if change.writes:
             puts += self._put_writes(t, change.writes)
         if change.rows:
-            rows = [(*t, self._app, *row.key[1:], *row_out(row)) for row in change.rows]
+            rows = [(*t, self._app, *row.key[1:], *row_out(row, self._logs(row.logs()))) for row in change.rows]
             puts.append(Put(sql.PUT_ROWS, rows))
         if labels := [(*t, *row.key[1:], label, self._app) for row in change.rows for label in row.labels]:
             puts.append(Put(sql.PUT_LABELS, labels))
@@ -157,7 +157,7 @@ class ProgramBackend(SqlBackend):
         if change.parent:
             checks.append(Check(self._dialect.HAS_PARENT, (*t, *change.parent[1:]), 1, "parent"))
         if leans := change.leans:
-            checks.append(Check(self._dialect.HAS_SEGMENTS, (json_of(leans), *t), len(leans), "segment"))
+            checks.append(Check(self._dialect.HAS_SEGMENTS, (self._logs(leans), *t), len(leans), "segment"))
         return checks
 
     def _put_writes(self, t: tuple[str, str], writes: Sequence[Write]) -> Iterator[Put]:
@@ -174,7 +174,7 @@ class ProgramBackend(SqlBackend):
         yield Statement(sql.DROP_ROW, keys)
         yield Statement(sql.DROP_WRITES, keys)
         if change.trim is not None:
-            kept = [(*t, json_of(change.trim))]
+            kept = [(*t, self._logs(change.trim))]
             yield Statement(sql.TRIM_SEGMENTS, kept)
             yield Statement(sql.CLOSE_LOGS, kept)
             yield Statement(sql.SWEEP_WRITES, [(*t, change.sweep)])
