@@ -42,6 +42,11 @@ async def use(saver: Half, thread: str) -> None:
     await saver.delete_thread(f"{thread}, copy")
 
 
+async def delete(saver: Half, number: int) -> None:
+    for turn in range(40):
+        await saver.delete_thread(f"missing {number} {turn}")
+
+
 def connections(saver: Half) -> list[Any]:
     """The connections of a saver that are idle."""
     wire: Any = (saver.saver._store.asyncio if saver.is_async else saver.saver._store.blocking).wire  # type: ignore[attr-defined]
@@ -80,7 +85,10 @@ async def test_none_behind_a_pooler(bouncer: Instance, half: HalfName) -> None:
 
 
 async def test_a_pooler_with_fewer_connections_than_we_have(bouncer: Instance) -> None:
-    """Many at once, of both halves: each statement may go to another connection of the pooler's."""
+    """Many at once, of both halves: each statement may go to another connection of the pooler's.
+
+    What was sent without waiting for answers made the pooler lose connections, until there were none.
+    """
     with servers.fresh(bouncer) as url:
         saver, blocking = Half(url, "async"), Half(url, "sync")
         with ThreadPoolExecutor(4) as pool:
@@ -91,6 +99,7 @@ async def test_a_pooler_with_fewer_connections_than_we_have(bouncer: Instance) -
             threads = [pool.submit(in_a_thread, number) for number in range(4)]
             await asyncio.gather(*(use(saver, f"task {number}") for number in range(12)))
             await asyncio.gather(*map(asyncio.wrap_future, threads))
+            await asyncio.gather(*(delete(saver, number) for number in range(12)))
         with servers.postgres(bouncer.needs["postgres"].url) as server:
             sql = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = 'holdfast'"
             assert server.execute(sql).fetchone() == (3,)

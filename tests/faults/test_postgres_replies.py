@@ -134,9 +134,9 @@ def revision(saver: Half, proxy: Proxy) -> int:
     return int(row[0])
 
 
-async def undisturbed(opened: Open, proxy: Proxy, half: HalfName, operation: str) -> Any:
+async def undisturbed(opened: Open, proxy: Proxy, half: HalfName, operation: str, **options: Any) -> Any:
     """What an operation leads to when nothing goes wrong, and in how many exchanges."""
-    saver = opened(proxy.url, half)
+    saver = opened(proxy.url, half, **options)
     await begin(saver, operation)
     proxy.count()
     await OPERATIONS[operation](saver)
@@ -160,6 +160,22 @@ async def test_a_loss_at_every_exchange(proxy: Proxy, opened: Open, operation: s
         assert await outcome(saver, proxy) == expected, f"{lost} {at} of {exchanges}"
         if operation in PUTS:
             assert revision(saver, proxy) == before + 1, "it was made twice"
+
+
+@BOTH
+@LOSSES
+@pytest.mark.parametrize("operation", ["delete_thread", "prune"])
+async def test_a_loss_in_a_pipeline(proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName) -> None:
+    """The same where statements are prepared, and sent without waiting for the answers."""
+    exchanges, expected = await undisturbed(opened, proxy, half, operation, prepare="always")
+    for at in range(1, exchanges + 1):
+        saver = opened(proxy.url, half, prepare="always")
+        await begin(saver, operation)
+        getattr(proxy, f"lose_{lost}")(at)
+        await OPERATIONS[operation](saver)
+        assert proxy.happened
+        proxy.count()
+        assert await outcome(saver, proxy) == expected, f"{lost} {at} of {exchanges}"
 
 
 @BOTH

@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -109,10 +109,12 @@ class Wire(ABC, Generic[C]):
 
         async def go(connection: C) -> None:
             # In a pipeline, statements are made together by themselves, unless transactions are begun by hand.
-            async with self._pipeline(connection):
+            together = self._pipeline if _can_pipeline(connection) else self._transaction
+            async with together(connection):
                 await self._send(connection, self._writer.lock(threads))
                 await self._send(connection, self._writer.drop())
-                await self._end(connection)
+                if _can_pipeline(connection):
+                    await self._end(connection)
 
         await self._patiently(go)
 
@@ -189,7 +191,7 @@ class Wire(ABC, Generic[C]):
             first, *others = self._writer.pieces(change)
             why = _answer(await self._ask(connection, first))
             if why == MADE:
-                async with self._pipeline(connection):
+                async with self._pipeline(connection) if _can_pipeline(connection) else nullcontext():
                     for query in (*others, *self._writer.rest(change)):
                         await self._send(connection, query)
         return why
@@ -368,6 +370,14 @@ class ThreadedWire:
     async def close(self) -> None:
         """As the blocking wire does."""
         await self._blocking.close()
+
+
+def _can_pipeline(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether statements may be sent without waiting for the answers: not through a pooler, as far as can be told.
+
+    PgBouncer 1.18, for one, then keeps the server's connection to itself now and then, until all of them are gone.
+    """
+    return connection.prepare_threshold is not None
 
 
 def _has_lost(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error) -> bool:
