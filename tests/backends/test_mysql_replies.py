@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import servers
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from mysqllab import ENGINES, Counts, counts, raw_audit
+from mysqllab import ENGINES, Counts, counts, raw_audit, rows_of
 from pglab import everything, with_options
 from proxy import Proxy
 
@@ -161,3 +161,41 @@ async def test_a_lost_reply_and_then_no_server(proxy: Proxy, opened: Open, opera
     await OPERATIONS[operation](saver)
     assert proxy.happened
     assert await outcome(saver, proxy) == expected
+
+
+SLOW = "CREATE TRIGGER slow BEFORE INSERT ON holdfast_rows FOR EACH ROW DO sleep(0.3)"
+
+
+@BOTH
+@pytest.mark.parametrize("operation", ["put", "put with other values", "put on a new thread", "copy_thread"])
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_packet_that_outlives_its_connection(engine: str, operation: str, half: HalfName) -> None:
+    """The server goes on with it while its client has come back, finds it not yet made, and does it again."""
+    with servers.fresh(engine) as url, Proxy(url) as proxy:
+        savers = [Half(with_options(proxy.url, namespace=app, ssl="disabled"), half) for app in ("one", "two")]
+        for saver in savers:
+            await fill(saver)
+        await OPERATIONS[operation](savers[0])
+        rows_of(url, SLOW)
+        threading.Timer(0.15, proxy.cut).start()
+        before = proxy.accepted
+        await OPERATIONS[operation](savers[1])
+        assert proxy.accepted > before
+        assert await outcome(savers[1], proxy) == await outcome(savers[0], proxy)
+        raw_audit(url)
+        for saver in savers:
+            await saver.close()
+
+
+@BOTH
+async def test_what_was_made_is_not_made_again(proxy: Proxy, opened: Open, half: HalfName) -> None:
+    """Not even where that would do no harm: the thread's revision has moved once."""
+    saver = opened(proxy.url, half)
+    await fill(saver)
+    backend: Any = saver.saver._store.blocking
+    revision = "SELECT revision FROM holdfast_threads WHERE app = %s AND thread = 't'"
+    ((before,),) = rows_of(proxy.direct, revision, backend._app)
+    proxy.lose_reply(1)
+    await saver.save("t", name(3), {"small": 1}, parent=name(2))
+    assert proxy.happened
+    assert rows_of(proxy.direct, revision, backend._app) == [(before + 1,)]

@@ -11,9 +11,10 @@ import servers
 from pglab import raw_audit
 
 import holdfast
+from holdfast.backends.sql import postgres_changes
 from holdfast.errors import StoreError, ThreadDeleted
 from holdfast.run import run
-from holdfast.testing import incomplete_rows
+from holdfast.testing import Half, HalfName, incomplete_rows
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 
 ROUNDS = 25
@@ -65,6 +66,26 @@ def test_anything_goes(url: str) -> None:
         assert run(incomplete_rows(saver._store.blocking)) == []
         for found in saver.list(None):
             assert found.checkpoint["channel_values"]["l"][-1] == " ".join(found.checkpoint["id"].split()[::-1])
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+async def test_a_change_in_pieces(url: str, monkeypatch: pytest.MonkeyPatch, half: HalfName) -> None:
+    """Of a change that is too large for one statement, all is refused where any piece of it has to be."""
+    monkeypatch.setattr(postgres_changes, "_LARGEST", len(LONG))
+    one, other = Half(url, half), Half(url, half)
+    values = {"a": [LONG], "b": [LONG], "c": [LONG]}
+    await one.save("t", name(0), values)
+    assert await other.values("t") == values
+    # This takes the next number in one of the logs, of which the other saver does not know.
+    await one.save("t", name(1), values | {"b": [LONG, "one"]}, parent=name(0))
+    mine = {channel: [LONG, f"{channel} of other", LONG] for channel in "abc"}
+    await other.save("t", name(2), mine, parent=name(0))
+    for saver in (one, other, one.another()):
+        assert await saver.values("t", name(2)) == mine
+        assert await saver.values("t", name(1)) == {"a": [LONG], "b": [LONG, "one"], "c": [LONG]}
+    await one.close()
+    await other.close()
+    raw_audit(url)
 
 
 def test_put_and_delete(url: str) -> None:

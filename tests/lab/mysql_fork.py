@@ -10,6 +10,8 @@ from faultlab import checkpoint_of, put, receipt, some_values
 from worker import say
 
 import holdfast
+from holdfast.backends.sql.queue import Job
+from holdfast.engine.records import Change, Key, Query, Row
 from lab import config_of
 
 ROUNDS = 20
@@ -45,10 +47,33 @@ def numbers(saver: holdfast.Saver) -> set[int]:
     return {session.connection.thread_id() for session in lender.wire._lender._idle}
 
 
+def queued(saver: holdfast.Saver) -> None:
+    """What stands in the queue when the process forks is the parent's to commit, and not the child's."""
+    backend: Any = saver._store.asyncio
+    key = Key("queued", "", "1")
+    row = Row(key, None, {}, b"meta", b"body")
+    job = Job(backend._program(Change("queued", rows=(row,))))
+    backend.wire._blocking.enqueue(job)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            backend.wire._blocking.flush()
+            found = asyncio.run(backend.find(Query("queued")))
+            status = 2 if found.rows else 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0, "the child has stored what the parent had queued"
+    backend.wire._blocking.flush()
+    assert job.stored
+    saver.delete_thread("queued")
+
+
 def main(url: str) -> None:
     """Fork while other threads are at work; each side then has connections of its own."""
     saver = holdfast.Saver(url)
     use(saver, "before")
+    queued(saver)
     before = numbers(saver)
     assert before
     threads = [threading.Thread(target=use, args=(saver, f"thread {n}")) for n in range(3)]

@@ -1,5 +1,7 @@
 """What goes wrong with MySQL and MariaDB: what passes by itself, and what to tell of the rest."""
 
+import re
+
 from pymysql import err
 
 from holdfast.errors import StoreError
@@ -69,7 +71,7 @@ def explained(error: BaseException, where: str, password: str = "") -> StoreErro
     code = code_of(error)
     text = str(error.args[1] if code and len(error.args) > 1 else error) or type(error).__name__
     if password:
-        text = text.replace(password, "***")
+        text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", "***", text)
     number = f" (error {code})" if code else ""
     return StoreError(f"{where}: {text}{number}{_hint(code, text)}")
 

@@ -120,12 +120,12 @@ def _page(app: str, query: Query, columns: str) -> Condition:
 def _source(app: str, query: Query) -> tuple[_Source, Sequence[Collection[int]]]:
     """Where to begin, and the labels that are left to be looked at row by row."""
     where = query.where
+    if query.keys:
+        keys = [key for key in dict.fromkeys(query.keys) if query.thread in (None, key.thread)]
+        return _Source(_NAMED, (orjson.dumps(keys, default=tuple), app), sorted=False), where
     if query.thread is not None:
         text = _OF_THREAD if query.ns is not None else _OF_THREAD_BY_ID
         return _Source(text, conditions=[(f"r.t = {T}", (app, query.thread))], near=True), where
-    if query.keys:
-        keys = orjson.dumps(list(dict.fromkeys(query.keys)), default=tuple)
-        return _Source(_NAMED, (keys, app), sorted=False), where
     if not where:
         return _Source(_BY_ID, conditions=[("r.app = ?", (app,))]), where
     if len(where[0]) > 1:

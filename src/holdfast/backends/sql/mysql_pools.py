@@ -31,8 +31,8 @@ _LONGEST_LOCK_WAIT = 50
 _KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 40_000}
 _SETTINGS = """
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ {mode};
-SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
-    innodb_lock_wait_timeout = {wait:d}, lock_wait_timeout = {wait:d};
+SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0,
+    sql_select_limit = 18446744073709551615, innodb_lock_wait_timeout = {wait:d}, lock_wait_timeout = {wait:d};
 SELECT @@max_allowed_packet
 """
 

@@ -35,6 +35,7 @@ from holdfast.backends.sql.queue import MOST_AT_ONCE, Job, finish
 from holdfast.backends.sql.retry import Patience
 from holdfast.backends.sql.schema import Format, Migration, can_wait, check, pending
 from holdfast.errors import Conflict, StoreError
+from holdfast.fork import watch
 
 _SETUP_WAIT = 60
 _LOCK = "concat('holdfast ', left(sha2(database(), 256), 32))"
@@ -49,6 +50,15 @@ class BlockingWire:
         self._access = access
         self._lender = lender
         self._queue: deque[Job] = deque()
+        watch(self)
+
+    def rest(self) -> None:
+        """Nothing to do: what is under way goes on in the parent."""
+
+    def resume(self, *, child: bool) -> None:
+        """What the parent's threads queued, they commit themselves."""
+        if child:
+            self._queue.clear()
 
     async def setup(self, migrations: Sequence[Migration], /) -> None:
         """Read the format; migrate only if it is behind."""

@@ -89,7 +89,7 @@ class Writer:
     def pieces(self, change: Change) -> Iterator[Query]:
         """The same for one change of a thread that is locked, in statements that are not too large to be sent.
 
-        The first one checks what has to hold for all of it.
+        The first one checks what has to hold for all of it; only the numbers of its segments, each checks itself.
         """
         for piece in _pieces(change):
             yield self.batch([piece], lock=LOCKED)

@@ -25,8 +25,9 @@ C_co = TypeVar("C_co", Blocking, Asyncio, covariant=True)
 C = TypeVar("C", Blocking, Asyncio)
 
 _WHO = "SELECT pg_backend_pid()"
-# A plan for all values is as good as one for each, and by itself the server makes five before it thinks so.
-_PLAN_ONCE = "SET plan_cache_mode = force_generic_plan"
+# A plan for all values is as good as one for each, and by itself the server makes five before it thinks so. It also
+# takes our statements for far more work than they are, and would compile them for 40 to 900 ms to run them for one.
+_SETTINGS = "SELECT set_config('plan_cache_mode', 'force_generic_plan', FALSE), set_config('jit', 'off', FALSE)"
 
 
 @dataclass(slots=True)
@@ -62,11 +63,9 @@ class Access:
         connection = psycopg.connect(**self.conninfo, autocommit=True)
         try:
             connection.prepare_threshold = self._threshold()
-            if self.prepare == "auto":
-                row = connection.execute(_WHO, prepare=False).fetchone()
-                self._mind_poolers(connection, row)
-            if connection.prepare_threshold is not None:
-                connection.execute(_PLAN_ONCE, prepare=False)
+            row = connection.execute(_WHO, prepare=False).fetchone()
+            if self._is_direct(connection, row):
+                connection.execute(_SETTINGS, prepare=False)
             if self.read_only:  # by transactions: a setting would stay behind in the connection of a pooler
                 connection.autocommit = False
                 connection.read_only = True
@@ -81,11 +80,9 @@ class Access:
         connection = await psycopg.AsyncConnection.connect(**self.conninfo, autocommit=True)
         try:
             connection.prepare_threshold = self._threshold()
-            if self.prepare == "auto":
-                cursor = await connection.execute(_WHO, prepare=False)
-                self._mind_poolers(connection, await cursor.fetchone())
-            if connection.prepare_threshold is not None:
-                await connection.execute(_PLAN_ONCE, prepare=False)
+            cursor = await connection.execute(_WHO, prepare=False)
+            if self._is_direct(connection, await cursor.fetchone()):
+                await connection.execute(_SETTINGS, prepare=False)
             if self.read_only:
                 await connection.set_autocommit(False)
                 await connection.set_read_only(True)
@@ -98,13 +95,16 @@ class Access:
     def _threshold(self) -> int | None:
         return None if self.prepare == "never" else 0
 
-    def _mind_poolers(self, connection: Blocking | Asyncio, answer: Any) -> None:
-        """Without prepared statements, if what answers isn't the process that was connected to.
+    def _is_direct(self, connection: Blocking | Asyncio, answer: Any) -> bool:
+        """Whether what answers is the process that was connected to.
 
-        Then something like PgBouncer stands in between, and the next statement may go to another one.
+        If it isn't, something like PgBouncer stands in between, and the next statement may go to another one: then
+        nothing is set, and unless the URL says otherwise, nothing is prepared.
         """
-        if answer[0] != connection.info.backend_pid:
+        is_direct = bool(answer[0] == connection.info.backend_pid)
+        if self.prepare == "auto" and not is_direct:
             connection.prepare_threshold = None
+        return is_direct
 
 
 class Lender(Protocol[C_co]):

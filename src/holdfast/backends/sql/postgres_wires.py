@@ -188,12 +188,14 @@ class Wire(ABC, Generic[C]):
     async def _make_locked(self, connection: C, change: Change) -> str:
         async with self._transaction(connection):
             await self._send(connection, self._writer.lock([change.thread]))
-            first, *others = self._writer.pieces(change)
-            why = _answer(await self._ask(connection, first))
-            if why == MADE:
-                async with self._pipeline(connection) if _can_pipeline(connection) else nullcontext():
-                    for query in (*others, *self._writer.rest(change)):
-                        await self._send(connection, query)
+            why = MADE
+            for piece in self._writer.pieces(change):
+                why = _answer(await self._ask(connection, piece))
+                if why != MADE:
+                    raise psycopg.Rollback  # of the pieces before it
+            async with self._pipeline(connection) if _can_pipeline(connection) else nullcontext():
+                for query in self._writer.rest(change):
+                    await self._send(connection, query)
         return why
 
     async def _was_made(self, connection: C, change: Change) -> bool:
