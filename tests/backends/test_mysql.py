@@ -1,12 +1,14 @@
 """MySQL's own matters: URLs, sessions, names, and errors that say what to do."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import pymysql
 import pytest
 import servers
 from mysqllab import ENGINES, rows_of, user
@@ -18,6 +20,7 @@ from holdfast.errors import BadURL, Closed, StoreError, Unreadable
 from holdfast.testing import Half, HalfName
 from holdfast.testing.half import LONG, config_of, name
 from holdfast.testing.ids import NAMES
+from lab import wire_of
 
 BOTH = pytest.mark.parametrize("half", ["sync", "async"])
 
@@ -189,6 +192,34 @@ async def test_names_are_only_names(engine_server: Any, mode: str, half: HalfNam
 def engine_server(request: Any) -> Iterator[Any]:
     with servers.private(request.param, fast=True) as server:
         yield server
+
+
+def test_a_connection_that_died_without_a_word_is_noticed(url: str) -> None:
+    """By the system, within a minute or so."""
+    with holdfast.Saver(with_options(url, ssl="disabled")) as saver, session_of(saver) as session:
+        raw = session.connection._sock
+        for option, most in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_USER_TIMEOUT", 60_000)):
+            if hasattr(socket, option):
+                assert 0 < raw.getsockopt(socket.IPPROTO_TCP, getattr(socket, option)) <= most
+
+
+def test_what_takes_long_is_waited_for(url: str) -> None:
+    """`timeout` is for logging in alone."""
+    with holdfast.Saver(with_options(url, timeout=0.3, ssl="disabled")) as saver:
+        assert asked(saver, "SELECT sleep(0.6)") == (0,)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, AssertionError])
+def test_a_connection_in_an_unknown_state_is_closed(url: str, error: Any) -> None:
+    """After anything but a plain SQL error: what the server says next would be taken for the answer to what follows."""
+    with holdfast.Saver(url) as saver:
+        with pytest.raises(error), session_of(saver) as session:
+            raise error
+        assert not session.connection.open
+        with pytest.raises(pymysql.Error), session_of(saver) as session:
+            session.ask("SELECT none", ())
+        assert session.connection.open
+        assert wire_of(saver)._lender._idle == [session]
 
 
 # Names that don't fit.

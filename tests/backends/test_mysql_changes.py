@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import servers
-from mysqllab import ENGINES, counts, raw_audit
+from mysqllab import ENGINES, counts, locked, raw_audit, rows_of
+from pglab import becomes_true
 
 from holdfast.backends import Backend
 from holdfast.engine.records import Change, Key, Query, Ref, Row, Segment, Write
@@ -18,6 +19,7 @@ from holdfast.saver import Saver
 
 KEY = Key("t", "", "1")
 NEXT = Key("t", "", "2")
+WAITING = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -150,22 +152,23 @@ def test_a_row_that_is_put_again(store: Store, url: str) -> None:
     assert counts(url).labels == 2
 
 
-@pytest.mark.parametrize("is_new", [False, True])
-def test_one_of_many_wins(store: Store, *, is_new: bool) -> None:
+@pytest.mark.parametrize("kind", ["adds", "begins", "settles"])
+def test_one_of_many_wins(store: Store, kind: str) -> None:
     """Of those that want the same revision, or to begin the same thread; and it makes all of its change."""
-    writers = 8
-    thread = "new" if is_new else "t"
-    for round_ in range(5):
-        revision = 0 if is_new else store.revision()
+    writers = 4
+    thread = "new" if kind == "begins" else "t"
+    for round_ in range(25):
+        revision = 0 if kind == "begins" else store.revision()
         barrier = Barrier(writers)
 
         def attempt(number: int, round_: int = round_, revision: int = revision, barrier: Barrier = barrier) -> bool:
             key = Key(thread, "", f"{round_} {number}")
+            change = Change(thread, rows=(row_of(key),), segments=(Segment(key.id, 0, b"x"),), revision=revision)
+            if kind == "settles":
+                change = Change(thread, settle={KEY: {key.id: Ref("log", 0)}}, revision=revision)
             barrier.wait()
             try:
-                store.apply(
-                    Change(thread, rows=(row_of(key),), segments=(Segment(key.id, 0, b"x"),), revision=revision)
-                )
+                store.apply(change)
             except Conflict as conflict:
                 assert conflict.what == "revision"  # noqa: PT017 - some have to fail
                 return False
@@ -173,6 +176,30 @@ def test_one_of_many_wins(store: Store, *, is_new: bool) -> None:
 
         with ThreadPoolExecutor(writers) as pool:
             assert sum(pool.map(attempt, range(writers))) == 1
-        if is_new:
+        if kind == "begins":
             assert len(run(store.saver._store.blocking.find(Query("new"))).rows) == 1
             run(store.saver._store.blocking.drop(["new"]))
+
+
+@pytest.mark.parametrize("kind", ["adds", "settles"])
+def test_what_is_checked_is_locked(url: str, kind: str) -> None:
+    """Several wait for a thread that somebody has locked, each with the revision that it has now: one of them wins."""
+    store = Store(url, "sync")
+    revision = store.revision()
+
+    def attempt(number: int) -> bool:
+        settled = {"settle": {KEY: {f"{number}": Ref("log", 0)}}}
+        added = {"rows": (row_of(Key("t", "", f"2 {number}")),)}
+        try:
+            store.apply(Change("t", revision=revision, **(settled if kind == "settles" else added)))
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(3) as pool:
+        with locked(url, "t"):
+            attempts = [pool.submit(attempt, number) for number in range(3)]
+            becomes_true(lambda: rows_of(url, WAITING) == [(3,)])
+        assert sorted(one.result() for one in attempts) == [False, False, True]
+    run(store.saver._store.blocking.drop(["t"]))
+    store.saver.close()
