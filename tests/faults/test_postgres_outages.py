@@ -179,6 +179,7 @@ class TestPatience:
             config = await saver.save("t", "1", {"a": 1})
             proxy.refuse()
             proxy.cut()
+            becomes_true(lambda: not proxy.connections)
             calls: dict[str, Any] = {
                 "get": lambda: saver.get(config),
                 "put": lambda: saver.save("t", "2", {"a": 2}),
@@ -190,7 +191,7 @@ class TestPatience:
             }
             errors, seconds = await self.failing(calls if retry != 1.5 else {"put": calls["put"]}, half)
             for error in errors:
-                assert str(error).startswith(f"postgresql://postgres@127.0.0.1:{proxy.port}/holdfast: connection")
+                assert str(error).startswith(f"postgresql://postgres@127.0.0.1:{proxy.port}/holdfast: ")
                 assert str(error).endswith("is the server running, and may this machine reach it?")
                 assert "s3cret" not in str(error)
             assert retry <= seconds < retry + 1.5
