@@ -37,12 +37,24 @@ SCHEMES: Mapping[str, Scheme] = {
     "postgres": Scheme("holdfast.backends.sql.postgres", "open_postgres", "psycopg", "postgres"),
     "mysql": Scheme("holdfast.backends.sql.mysql", "open_mysql", "pymysql", "mysql"),
     "mariadb": Scheme("holdfast.backends.sql.mysql", "open_mysql", "pymysql", "mysql"),
+    "redis": Scheme("holdfast.backends.redis", "open_redis", "redis", "redis"),
+    "rediss": Scheme("holdfast.backends.redis", "open_redis", "redis", "redis"),
+    "mongodb": Scheme("holdfast.backends.mongodb", "open_mongodb", "pymongo", "mongodb"),
+    "mongodb+srv": Scheme("holdfast.backends.mongodb", "open_mongodb", "pymongo", "mongodb"),
+    "dynamodb": Scheme("holdfast.backends.dynamodb", "open_dynamodb", "boto3", "dynamodb"),
+    "firestore": Scheme("holdfast.backends.firestore", "open_firestore", "google", "firestore"),
+    "etcd": Scheme("holdfast.backends.etcd", "open_etcd", "grpc", "etcd"),
+    "file": Scheme("holdfast.backends.objects.disk", "open_disk"),
+    "s3": Scheme("holdfast.backends.objects.s3", "open_s3", "obstore", "s3"),
+    "gs": Scheme("holdfast.backends.objects.gcs", "open_gcs", "obstore", "gcs"),
 }
 
 CLIENTS: Mapping[str, Scheme] = {
     "psycopg": Scheme("holdfast.backends.sql.postgres", "use_client"),
     "psycopg_pool": Scheme("holdfast.backends.sql.postgres", "use_client"),
     "pymysql": Scheme("holdfast.backends.sql.mysql", "use_connection"),
+    "redis": Scheme("holdfast.backends.redis", "use_client"),
+    "pymongo": Scheme("holdfast.backends.mongodb", "use_client"),
     "sqlite3": Scheme("holdfast.backends.sql.sqlite", "use_connection"),
 }
 """Clients that can be handed in, by the package that their class comes from."""

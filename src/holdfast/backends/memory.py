@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.backends import Store
+from holdfast.backends.packing import matches, place
 from holdfast.engine.records import (
     Change,
     Found,
@@ -59,7 +60,9 @@ class MemoryBackend:
     async def find(self, query: Query, /) -> Found:
         """Look at every row of the threads in question."""
         with self._lock:
-            rows = sorted((row for row in self._candidates(query) if _matches(row, query)), key=_position)
+            rows = sorted(
+                (row for row in self._candidates(query) if matches(row, query)), key=lambda row: place(row.key)
+            )
             rows = rows[: query.limit]
             revisions = {row.key.thread: self._threads[row.key.thread].revision for row in rows}
             if query.heads:
@@ -212,38 +215,6 @@ def _rewrite(thread: Thread, rewrite: Rewrite) -> None:
             write = thread.writes.get(old.key, {}).get(place)
             if write and write.value == old.value:
                 thread.writes[old.key][place] = write._replace(value=new.value)
-
-
-def _matches(row: Row, query: Query) -> bool:
-    key = row.key
-    return (
-        (query.ns is None or key.ns == query.ns)
-        and (query.id is None or key.id == query.id)
-        and (query.before is None or key.id < query.before)
-        and (query.upto is None or key.id <= query.upto)
-        and (query.after is None or _position(row) > _place(query.after))
-        and all(not labels.isdisjoint(row.labels) for labels in query.where)
-    )
-
-
-class _Descending(str):
-    """A string that sorts the other way round."""
-
-    __slots__ = ()
-
-    def __lt__(self, other: str) -> bool:
-        return str.__gt__(self, other)
-
-    def __gt__(self, other: str) -> bool:
-        return str.__lt__(self, other)
-
-
-def _place(key: Key) -> tuple[_Descending, str, str]:
-    return _Descending(key.id), key.thread, key.ns
-
-
-def _position(row: Row) -> tuple[_Descending, str, str]:
-    return _place(row.key)
 
 
 _shared: dict[tuple[str, str], MemoryBackend] = {}
