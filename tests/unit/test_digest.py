@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from pydantic import BaseModel, PrivateAttr
 
+from holdfast.engine import digest as digest_module
 from holdfast.engine.digest import digest
 
 
@@ -230,3 +231,20 @@ def test_long_values_differ_by_any_element(length: Any, other: Any, head: Any, p
             assert digest(shape(one)) != digest(shape(two)), "other content"
     kinds = {digest(shape(one)) for shape in shapes}
     assert len(kinds) == len(shapes), "other shapes of the same content"
+
+
+def test_long_texts_are_told_apart_by_what_they_hold() -> None:
+    """Also when many come in turn, and whether or not a text is the very object that came before."""
+    texts = [f"{number}" * 200_000 for number in range(9)]
+    first = [digest(text) for text in texts]
+    assert [digest(text[:1] + text[1:]) for text in texts] == first
+    assert [digest(text) for text in reversed(texts)] == first[::-1]
+    assert len(set(first)) == len(texts)
+
+
+def test_only_a_few_long_texts_are_held() -> None:
+    for number in range(50):
+        digest(f"{number:02}" * 100_000)
+    assert len(digest_module._texts) <= 4
+    digest("x" * 20_000_000)
+    assert all(len(text) < 20_000_000 for text, _ in digest_module._texts)

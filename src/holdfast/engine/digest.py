@@ -29,6 +29,13 @@ _LONG_SEED = _SEED ^ 2
 _MARK = os.urandom(8)
 
 
+# A text of some megabytes that stays in a state from one checkpoint to the next takes as long to digest as all the
+# rest of the put does. The last few are held, which a running graph does anyway.
+_LONG_TEXT = 100_000
+_LONGEST_TEXT = 10_000_000
+_TEXTS = 4
+_texts: tuple[tuple[str, bytes], ...] = ()
+
 BLOCK = 64
 """How many elements of a list are packed together."""
 
@@ -37,8 +44,8 @@ def digest(value: Any) -> bytes | None:
     """16 bytes that stand for all that `value` holds, or None for a type we can't see through."""
     if type(value) is bytearray:  # else it would be taken for bytes
         return None
-    if type(value) is str:  # 1 ms for 5 MB; the packer, which grows its buffer as it goes, takes 6
-        return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass"), _TEXT_SEED)
+    if type(value) is str:
+        return _text_digest(value) if len(value) < _LONG_TEXT else _long_text_digest(value)
     try:
         if _is_long(value):
             found = xxhash.xxh3_128(seed=_LONG_SEED)
@@ -48,6 +55,23 @@ def digest(value: Any) -> bytes | None:
     except ormsgpack.MsgpackEncodeError:
         return None
     return digest_bytes(packed)
+
+
+def _text_digest(value: str) -> bytes:
+    # 1 ms for 5 MB; the packer, which grows its buffer as it goes, takes 6.
+    return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass"), _TEXT_SEED)
+
+
+def _long_text_digest(value: str) -> bytes:
+    """The digest of a text that may be one of the last few: a text never changes, so being the same one is proof."""
+    global _texts  # noqa: PLW0603 -- replaced in one go, so it takes no lock; what is lost to a race is taken again
+    for text, found in _texts:
+        if text is value:
+            return found
+    found = _text_digest(value)
+    if len(value) <= _LONGEST_TEXT:
+        _texts = ((value, found), *_texts[: _TEXTS - 1])
+    return found
 
 
 def _is_long(value: Any) -> bool:
