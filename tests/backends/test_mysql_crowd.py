@@ -38,6 +38,7 @@ def test_many_writers(url: str, *, is_async: bool) -> None:
     audit(url, load.acknowledged)
 
 
+@pytest.mark.proves("two writers")
 def test_many_processes(url: str) -> None:
     acknowledged = Acknowledged()
     with Worker("forker.py") as forker:
@@ -153,6 +154,7 @@ def waiting(url: str, thread: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.proves("delete wins")
 def test_deleting_wins(url: str) -> None:
     """Threads that are deleted while others write to them: nothing of them is left, or all of a new one."""
     with holdfast.Saver(url) as saver, holdfast.Saver(url) as other:

@@ -54,6 +54,7 @@ def under_load(url: str, half: HalfName) -> Iterator[Load]:
 # A server that goes away.
 
 
+@pytest.mark.proves("kill")
 @BOTH
 def test_a_server_is_killed(server: Instance, url: str, half: HalfName) -> None:
     """In the middle of a load: nothing acknowledged is lost, nothing is half made, and all go on."""

@@ -47,6 +47,7 @@ def all_read(saver: holdfast.Saver, thread: str = "a") -> list[list[str]]:
     return [texts_in(found) for found in saver.list(config_of(thread))]
 
 
+@pytest.mark.proves("two writers")
 def test_turn_by_turn(savers: tuple[holdfast.Saver, holdfast.Saver]) -> None:
     """Two that write alternately, each on the other's last checkpoint without reading it first."""
     config = config_of("a")
@@ -120,6 +121,7 @@ def test_the_same_id_put_by_both(savers: tuple[holdfast.Saver, holdfast.Saver]) 
     assert texts_in(other.get_tuple(third)) == ["from one", "two", "three"]
 
 
+@pytest.mark.proves("delete wins")
 @pytest.mark.parametrize("how", ["delete_thread", "prune", "delete_for_runs"])
 def test_a_put_whose_parent_was_taken_away(savers: tuple[holdfast.Saver, holdfast.Saver], how: str) -> None:
     """Deleting wins: the put fails and brings nothing back."""

@@ -12,6 +12,7 @@ from faultlab import Acknowledged, Worker, audit
 KILLS = 25
 
 
+@pytest.mark.proves("kill")
 @pytest.mark.parametrize(("mode", "tasks"), [("sync", 3), ("asyncio", 8)])
 def test_sigkill_at_random_moments(tmp_path: Path, mode: str, tasks: int) -> None:
     """All that was acknowledged survives each kill, whole; what was under way is there whole or not at all."""

@@ -70,6 +70,7 @@ def remember(acknowledged: Acknowledged, saver: holdfast.Saver, thread: str) -> 
     acknowledged.hear(receipt(stored, values))
 
 
+@pytest.mark.proves("full")
 def test_full_disk(small_disk: Path) -> None:
     """A put fails when the disk is full; what was stored stays readable, and it works again once there is space."""
     path = small_disk / "full.db"

@@ -58,6 +58,7 @@ def test_all_come_and_go(tmp_path: Path, workers: list[Worker]) -> None:
     audit(path, acknowledged)
 
 
+@pytest.mark.proves("two writers")
 def test_all_write_and_read_at_once(tmp_path: Path, workers: list[Worker]) -> None:
     """Puts, writes and reads on threads of their own and on a shared one: each is there, and whole."""
     path = tmp_path / "crowd.db"

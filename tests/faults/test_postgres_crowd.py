@@ -67,6 +67,7 @@ class TestManyAtOnce:
         assert len(acknowledged.checkpoints) == 64
         audit(url, acknowledged)
 
+    @pytest.mark.proves("two writers")
     def test_8_processes_on_one_thread(self, url: str, forker: Worker) -> None:
         """Each has a thread of its own, too, and reads back what it wrote."""
         acknowledged = all_do(forker, "crowd", 8, url, rounds=20)

@@ -53,6 +53,7 @@ def under_load(url: str, half: HalfName) -> Iterator[Load]:
 
 
 class TestServer:
+    @pytest.mark.proves("kill")
     @BOTH
     def test_it_is_killed(self, server: Instance, url: str, half: HalfName) -> None:
         with under_load(url, half) as load:

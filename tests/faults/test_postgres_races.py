@@ -88,6 +88,7 @@ async def test_a_change_in_pieces(url: str, monkeypatch: pytest.MonkeyPatch, hal
     raw_audit(url)
 
 
+@pytest.mark.proves("delete wins")
 def test_put_and_delete(url: str) -> None:
     """A put that leans on what was deleted fails; none leaves half of a thread behind."""
     refused = 0

@@ -143,6 +143,7 @@ async def undisturbed(opened: Open, proxy: Proxy, half: HalfName, operation: str
     return proxy.exchanges, await outcome(saver, proxy)
 
 
+@pytest.mark.proves("lost replies")
 @pytest.mark.parametrize(("half", "operation"), [*product(["sync"], OPERATIONS), *product(["async"], SOME)])
 @LOSSES
 async def test_a_loss_at_every_exchange(proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName) -> None:
