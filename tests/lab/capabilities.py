@@ -56,7 +56,8 @@ NUMBERS = {
 }
 BEGIN, END = "<!-- capabilities: filled by the tests -->", "<!-- end of capabilities -->"
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGES = ("README.md", "docs/reference/stores.md")
+# Where the table is shown, and whether it is explained there.
+_PAGES = {"README.md": False, "docs/reference/stores.md": True}
 # Files of tests whose names don't say which store they are about.
 _FILES = {
     "test_crash": "sqlite",
@@ -107,11 +108,11 @@ class Capabilities:
         if skipped:
             terminalreporter.write_line(f"the table of stores is left as it is: no test of {', '.join(skipped)} ran")
             return
-        for page in _PAGES:
-            if fill(_ROOT / page, self.table()):
+        for page, explained in _PAGES.items():
+            if fill(_ROOT / page, self.table(explained=explained)):
                 terminalreporter.write_line(f"{page}: the table of stores is another one now")
 
-    def table(self) -> str:
+    def table(self, *, explained: bool) -> str:
         """The table, in Markdown, with what its headings mean."""
         columns: Mapping[str, tuple[str, str]] = {**RULES, **MARKS, **NUMBERS}
         heads = [head for head, _ in columns.values()]
@@ -120,7 +121,8 @@ class Capabilities:
             if any(place == store for place, _ in self._cells):
                 cells = [self._cell(store, what) for what in columns]
                 lines.append(f"| **{shown}** | {' | '.join(cells)} |")
-        lines += ["", *(f"- **{head}**: {meaning}" for head, meaning in columns.values())]
+        if explained:
+            lines += ["", *(f"- **{head}**: {meaning}" for head, meaning in columns.values())]
         return "\n".join(lines)
 
     def _cell(self, store: str, what: str) -> str:
