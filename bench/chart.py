@@ -20,8 +20,10 @@ _STYLE = f'font-family="system-ui, sans-serif" font-size="13" fill="{_TEXT}"'
 
 def draw(results: Sequence[Result]) -> str:
     """A bar a store for each label: to the right of 1 where we are better, to the left where worse."""
-    shown = [result for result in results if result.chart]
-    colours = dict(zip(dict.fromkeys(result.store for result in shown if result.store), _COLOURS, strict=False))
+    stores = dict.fromkeys(result.store for result in results if result.chart and result.store)
+    colours = dict(zip(stores, _COLOURS, strict=False))
+    # A bar for each store that there is would be a wall: the README's table has the others.
+    shown = [result for result in results if result.chart and result.store in ("", *colours)]
     groups = {label: [r for r in shown if r.chart == label] for label in dict.fromkeys(r.chart for r in shown)}
     low = min(0.0, *(math.log10(result.ratio) for result in shown))
     high = max(1.0, *(math.log10(result.ratio) for result in shown))

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 from measure import Result
@@ -16,14 +15,17 @@ from stores.store import Store
 
 TIMES = "\u00d7"
 _PACKAGES = ("holdfast", "langgraph", "langgraph-checkpoint")
-_README = (
-    *(f"{what}, {count} messages" for count in (40, 2000) for what in ("dumps", "loads")),
-    *("chat stored", "chat stored, delta", "chat writes", "chat get_tuple"),
-    *("list 20 heads", "list all heads", "list 20 values", "list all values"),
-    *("tasks rate", "tasks p99", "processes rate"),
-    *("wide strings put", "wide lists put", "big string put", "big list put"),
-    *("short put", "short bare"),
-)
+_SUMMARY = {
+    "chat stored": "bytes of 1,000 turns",
+    "chat writes": "writes of a turn",
+    "chat get_tuple": "`get_tuple`",
+    "list 20 heads": "`list`, 20",
+    "tasks rate": "32 tasks",
+    "wide strings put": "wide state",
+    "big string put": "5 MB that stay",
+    "short put": "`put`, short thread",
+}
+"""Rows that the README shows of each store, and what it calls them there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,53 +64,73 @@ def markdown(results: Sequence[Result], stores: Mapping[str, Facts], notes: Sequ
         if title:
             lines += ["", f"## {title}", "", stores[title].told()]
         for scenario, group in groupby(of_store, key=lambda result: result.scenario):
-            lines += ["", f"### {scenario}", "", *_table(list(group), _columns(title, stores), targets=True)]
+            lines += ["", f"### {scenario}", "", *_table(list(group), _columns(title, stores))]
     return "\n".join(lines)
 
 
-def write_readme(path: Path, results: Sequence[Result], stores: Mapping[str, Facts]) -> None:
-    """Put the figures that matter most between the marks in the README, in one table a store."""
+def write_pages(root: Path, results: Sequence[Result], stores: Mapping[str, Facts], notes: Sequence[str]) -> None:
+    """Put a table of ratios into the README, and all figures on a page of their own."""
+    table = [
+        _row(["", "beside", *_SUMMARY.values()]),
+        "|---|---|" + "--:|" * len(_SUMMARY),
+        *(_summary(title, facts, results) for title, facts in stores.items()),
+    ]
+    _fill(root / "README.md", table)
+    _fill(root / "docs" / "reference" / "benchmarks.md", [markdown(results, stores, notes)])
+
+
+def _summary(title: str, facts: Facts, results: Sequence[Result]) -> str:
+    found = {result.key: times(result.ratio) for result in results if result.store == title}
+    beside = ", ".join(dict.fromkeys(column.removeprefix("langgraph-checkpoint-") for column in facts.columns))
+    return _row([f"**{title}**", beside, *(found.get(key, "") for key in _SUMMARY)])
+
+
+def _fill(path: Path, lines: Sequence[str]) -> None:
     begin, end = "<!-- bench:begin -->", "<!-- bench:end -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     after = rest.partition(end)[2]
-    lines = wrap(
-        f"Medians of one interleaved run, all savers with the same durability, on {os.cpu_count()} cores; {TIMES}: how "
-        "many times better holdfast is than the best of the others. "
-        "All rows: [bench/results/latest.json](bench/results/latest.json).",
-        120,
-    )
-    shown = [result for result in results if result.key in _README]
-    for title, group in groupby(shown, key=lambda result: result.store):
-        told = stores[title].told() if title else f"{_versions()}."
-        lines += ["", *wrap(f"**{title or 'The serializer'}.** {told}", 120, break_on_hyphens=False), ""]
-        lines += _table(list(group), _columns(title, stores), targets=False)
-    path.write_text(before + begin + "\n" + "\n".join(lines) + "\n" + end + after, encoding="utf-8")
+    path.write_text("\n".join([before + begin, "", *lines, "", end + after]), encoding="utf-8")
+
+
+def write_results(folder: Path, results: Sequence[Result], stores: Mapping[str, Facts], notes: Sequence[str]) -> None:
+    """A file for each store that was measured whole, and one for the serializer."""
+    for title, group in groupby(results, key=lambda result: result.store):
+        facts = stores.get(title)
+        content = as_json(list(group), {title: facts} if facts else {}, notes, quick=False)
+        write_json(folder / f"{facts.name if facts else 'serializer'}.json", content)
+
+
+def read_results(folder: Path, names: Iterable[str]) -> tuple[list[Result], dict[str, Facts], list[str]]:
+    """What was measured last of each of these, in their order."""
+    results: list[Result] = []
+    stores: dict[str, Facts] = {}
+    notes: list[str] = []
+    for path in (folder / f"{name}.json" for name in names):
+        if path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            results += [Result(**result) for result in content["results"]]
+            columns = {title: tuple(facts["columns"]) for title, facts in content["stores"].items()}
+            stores |= {t: Facts(**{**facts, "columns": columns[t]}) for t, facts in content["stores"].items()}
+            notes += content["notes"]
+    return results, stores, list(dict.fromkeys(notes))
 
 
 def as_json(results: Iterable[Result], stores: Mapping[str, Facts], notes: Sequence[str], *, quick: bool) -> Any:
-    """Ratios, which hold on other machines too, and the medians that they come from."""
+    """The medians, and what they were measured with."""
     return {
         "quick": quick,
         "versions": {name: version(name) for name in _PACKAGES},
         "python": platform.python_version(),
+        "cores": os.cpu_count(),
         "stores": {title: asdict(facts) for title, facts in stores.items()},
         "notes": list(notes),
-        "results": [
-            {
-                "store": r.store,
-                "scenario": r.scenario,
-                "what": r.what,
-                "ratio": float(f"{r.ratio:.3g}"),
-                "target": r.target,
-                "reached": None if r.target is None else r.verdict == "reached",
-                "unit": r.unit,
-                "figures": {
-                    name: float(f"{value:.4g}") for name, value in (*r.others.items(), ("holdfast", r.holdfast))
-                },
-            }
-            for r in results
-        ],
+        "results": [_rounded(asdict(result)) for result in results],
     }
+
+
+def _rounded(result: dict[str, Any]) -> dict[str, Any]:
+    others = {name: float(f"{value:.4g}") for name, value in result["others"].items()}
+    return {**result, "others": others, "holdfast": float(f"{result['holdfast']:.4g}")}
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -120,19 +142,18 @@ def _columns(title: str, stores: Mapping[str, Facts]) -> tuple[str, ...]:
     return stores[title].columns if title else ("JsonPlusSerializer",)
 
 
-def _table(results: Sequence[Result], columns: Sequence[str], *, targets: bool) -> list[str]:
+def _table(results: Sequence[Result], columns: Sequence[str]) -> list[str]:
     """A column for each other saver; a row beside something else has its figure in the first of them, and says so."""
     names = [column.removeprefix("langgraph-") for column in columns]
-    head = ["", "unit", *names, "holdfast", TIMES, *(("target", "") if targets else ())]
-    rule = ["---", "---", *("--:" for _ in (*names, "", "")), *(("--:", "---") if targets else ())]
+    head = ["", "unit", *names, "holdfast", TIMES, "target", ""]
+    rule = ["---", "---", *("--:" for _ in (*names, "", "")), "--:", "---"]
     lines = [_row(head), f"|{'|'.join(rule)}|"]
     for r in results:
         others = [figure(r.others[name]) if name in r.others else "" for name in columns]
         if not any(others):
             others[0] = figure(r.best)
         wanted = "" if r.target is None else f"≥ {r.target:g}{TIMES}"
-        end = (wanted, r.verdict) if targets else ()
-        lines.append(_row([r.what, r.unit, *others, figure(r.holdfast), times(r.ratio), *end]))
+        lines.append(_row([r.what, r.unit, *others, figure(r.holdfast), times(r.ratio), wanted, r.verdict]))
     return lines
 
 

@@ -11,8 +11,9 @@ PostgreSQL and MariaDB are started for the run, with settings that wait for the 
 stopped after it; --postgres and --mysql take the URL of a server to use instead, and a role that may create
 databases there.
 Each figure is a median; read the ratios, which hold on other machines, rather than the milliseconds.
-A full run rewrites bench/results/latest.json, docs/images/bench.svg and the tables in the README;
-others write results/*.local.json.
+A run that is neither quick nor of some scenarios only rewrites bench/results/STORE.json of each store it measured, and
+from all that is there docs/images/bench.svg, docs/reference/benchmarks.md and the table in the README; others write
+results/*.local.json.
 Nothing here passes or fails: a target that is missed is marked so in the table.
 """
 
@@ -72,14 +73,15 @@ def main() -> None:
     results = [result for setting in settings for result in setting.results]
     notes = list(dict.fromkeys(note for setting in settings for note in setting.notes))
     print(report.markdown(results, stores, notes))
-    content = report.as_json(results, stores, notes, quick=options.quick)
-    if options.quick or options.only or len(stores) < len(STORES):
+    if options.quick or options.only:
         chosen = [*(options.store or ()), *(options.only or ()), *(["quick"] if options.quick else ())]
-        report.write_json(HERE / "results" / f"{'-'.join(chosen) or 'partial'}.local.json", content)
-    else:
-        report.write_json(HERE / "results" / "latest.json", content)
-        chart.write(HERE.parent / "docs" / "images" / "bench.svg", results)
-        report.write_readme(HERE.parent / "README.md", results, stores)
+        content = report.as_json(results, stores, notes, quick=options.quick)
+        report.write_json(HERE / "results" / f"{'-'.join(chosen)}.local.json", content)
+        return
+    report.write_results(HERE / "results", results, stores, notes)
+    everything = report.read_results(HERE / "results", (SERIALIZER, *STORES))
+    chart.write(HERE.parent / "docs" / "images" / "bench.svg", everything[0])
+    report.write_pages(HERE.parent, *everything)
 
 
 def _run(setting: Setting) -> None:
