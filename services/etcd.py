@@ -13,7 +13,6 @@ class Etcd(Kind):
     name = "etcd"
     port = 12379
     apt = ("etcd-server",)
-    wanted = False
 
     def version(self) -> str | None:
         found = program("etcd")
@@ -32,8 +31,12 @@ class Etcd(Kind):
         ]
 
     def ready(self, at: Instance) -> bool:
+        return self.is_well(at.port)
+
+    def is_well(self, port: int) -> bool:
+        """Whether a member says of itself that it is."""
         direct = build_opener(ProxyHandler({}))
-        with direct.open(f"http://127.0.0.1:{at.port}/health", timeout=2) as reply:
+        with direct.open(f"http://127.0.0.1:{port}/health", timeout=2) as reply:
             return b'"true"' in bytes(reply.read())
 
     def url(self, at: Instance) -> str:

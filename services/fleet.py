@@ -11,18 +11,23 @@ from secrets import token_hex
 from typing import Protocol
 
 from services import packages, places, processes
+from services.dynamodb import DynamoDB
 from services.etcd import Etcd
-from services.mongodb import MongoDB
+from services.firestore import Firestore
+from services.gcs import GCS
+from services.mongodb import MongoDB, Standalone
 from services.mysql import MariaDB, MySQL
 from services.packages import Unavailable
 from services.postgres import PgBouncer, Postgres, Replica
 from services.processes import Process
-from services.redis import Redis
+from services.redis import Redis, RedisNode
+from services.s3 import S3
 from services.server import Failed, Instance, Kind
 
 # In an order in which each comes after those that it needs.
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind for kind in (Postgres(), Replica(), PgBouncer(), MariaDB(), MySQL(), Redis(), Etcd(), MongoDB())
+    kind.name: kind
+    for kind in (Postgres(), Replica(), PgBouncer(), MariaDB(), MySQL(), Redis(), RedisNode(), Etcd(), MongoDB(), Standalone(), DynamoDB(), Firestore(), S3(), GCS())
 }
 WANTED = [name for name, kind in KINDS.items() if kind.wanted]
 

@@ -1,4 +1,4 @@
-"""MongoDB."""
+"""MongoDB: as a replica set of one, and alone."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,6 @@ class MongoDB(Kind):
 
     name = "mongodb"
     port = 17017
-    wanted = False
 
     def version(self) -> str | None:
         return version(str(_mongod())) if _mongod().exists() else None
@@ -35,6 +34,25 @@ class MongoDB(Kind):
 
     def url(self, at: Instance) -> str:
         return f"mongodb://127.0.0.1:{at.port}/holdfast?replicaSet=rs0"
+
+
+class Standalone(MongoDB):
+    """A server that belongs to no replica set; tests that want one start one for themselves."""
+
+    name = "mongodb-standalone"
+    port = 17018
+    wanted = False
+
+    def command(self, at: Instance) -> Sequence[str]:
+        whole = list(super().command(at))
+        place = whole.index("--replSet")
+        return whole[:place] + whole[place + 2 :]
+
+    def ready(self, at: Instance) -> bool:
+        return b"isWritablePrimary\0\1" in _ask(at.port, {"hello": 1})
+
+    def url(self, at: Instance) -> str:
+        return f"mongodb://127.0.0.1:{at.port}/holdfast"
 
 
 class _Array(dict[str, object]):

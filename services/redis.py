@@ -1,4 +1,4 @@
-"""Redis."""
+"""Redis, alone and as a node of a cluster."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,6 @@ class Redis(Kind):
     name = "redis"
     port = 16379
     apt = ("redis-server",)
-    wanted = False
 
     def version(self) -> str | None:
         found = program("redis-server")
@@ -30,3 +29,16 @@ class Redis(Kind):
 
     def url(self, at: Instance) -> str:
         return f"redis://127.0.0.1:{at.port}/0"
+
+
+class RedisNode(Redis):
+    """A node that belongs to no cluster yet; tests bring some of them together."""
+
+    name = "redis-node"
+    port = 16380
+    wanted = False
+
+    def command(self, at: Instance) -> Sequence[str]:
+        # The port that nodes talk to each other on would be 10,000 higher, where the system hands out its own.
+        cluster = ["--cluster-enabled", "yes", "--cluster-port", str(at.port - 9000), "--cluster-node-timeout", "2000"]
+        return [*super().command(at), *cluster]

@@ -83,3 +83,11 @@ class Conflict(HoldfastError):
     def __init__(self, what: Literal["parent", "segment", "revision"]) -> None:
         super().__init__(f"the {what} that this change leans on is no longer as it was")
         self.what = what
+
+
+class LeaseHeld(HoldfastError):
+    """Somebody else holds the lease that this needs."""
+
+
+class LeaseLost(HoldfastError):
+    """The lease that this was done under is no longer held: another took it over, or it was taken away."""

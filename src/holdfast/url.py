@@ -6,7 +6,7 @@ function from `URL` to `Store`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import PurePath
@@ -55,7 +55,9 @@ CLIENTS: Mapping[str, Scheme] = {
     "pymysql": Scheme("holdfast.backends.sql.mysql", "use_connection"),
     "redis": Scheme("holdfast.backends.redis", "use_client"),
     "pymongo": Scheme("holdfast.backends.mongodb", "use_client"),
+    "botocore": Scheme("holdfast.backends.dynamodb", "use_client"),
     "sqlite3": Scheme("holdfast.backends.sql.sqlite", "use_connection"),
+    "holdfast": Scheme("holdfast.backends", "use_store"),
 }
 """Clients that can be handed in, by the package that their class comes from."""
 
@@ -154,13 +156,15 @@ def _host(netloc: str) -> str:
     return host.partition(":")[0]
 
 
-def open_store(source: object, *, namespace: str | None = None, read_only: bool = False) -> "Store":
+def open_store(source: object, *, namespace: str | None = None, read_only: bool = False, corner: str = "") -> "Store":
     """Open a URL, or wrap a client that is already open and stays its owner's to close.
 
-    `read_only` is for URLs: nothing can be written then, where the backend knows how to see to that.
+    `read_only` is for URLs: nothing can be written then, where the backend knows how to see to that. `corner` is put
+    behind the namespace, for what is to be kept apart from an application's threads.
     """
     if isinstance(source, str):
         url = URL.parse(source, namespace=namespace, read_only=read_only)
+        url = replace(url, namespace=url.namespace + corner)
         return _opener(url.scheme)(url)  # type: ignore[no-any-return]
     packages = [base.__module__.partition(".")[0] for base in type(source).__mro__]
     known = next((CLIENTS[package] for package in packages if package in CLIENTS), None)
@@ -170,7 +174,7 @@ def open_store(source: object, *, namespace: str | None = None, read_only: bool 
         msg = f"expected a URL such as {example}, or a client of {accepted}, not {type(source).__name__}"
         raise BadURL(msg)
     use = getattr(import_module(known.module), known.opener)
-    return use(source, namespace=namespace or "")  # type: ignore[no-any-return]
+    return use(source, namespace=(namespace or "") + corner)  # type: ignore[no-any-return]
 
 
 def backend_module(scheme: str) -> ModuleType:

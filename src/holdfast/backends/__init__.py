@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from holdfast.engine.records import Change, Found, Limits, Query, ThreadInfo
+from holdfast.errors import BadURL
 
 
 class Backend(Protocol):
@@ -95,3 +96,10 @@ class Store:
 
     blocking: Backend
     asyncio: Backend
+
+
+def use_store(store: Store, *, namespace: str) -> Store:
+    """A store that was opened by hand, as it is; whoever opened it chose its namespace."""
+    if namespace:
+        raise BadURL("a store that is handed in has its namespace already: leave the argument out")
+    return store

@@ -8,21 +8,13 @@ from typing import Annotated
 import typer
 
 import holdfast
+from holdfast.cli.arguments import AsJson, Debug, Serde, State, Url
+from holdfast.cli.jobs import jobs
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError
 
 _FAILED = 2
 _LOCK = Path("holdfast.lock.json")
-
-
-class _State:
-    """What was asked for beside the command itself."""
-
-    debug = False
-
-
-def _note_debug(value: bool) -> None:  # noqa: FBT001 - as typer calls it
-    _State.debug = _State.debug or value
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
@@ -31,30 +23,6 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
         raise typer.Exit
 
 
-Url = Annotated[
-    str,
-    typer.Argument(
-        metavar="URL",
-        envvar="HOLDFAST_URL",
-        help="The store, such as sqlite:///agent.db or postgresql://app@db.example/agents. Name one with a password in "
-        "the environment: others can see a command's arguments.",
-        show_default=False,
-    ),
-]
-Serde = Annotated[
-    str | None,
-    typer.Option(
-        "--serde",
-        metavar="MODULE:NAME",
-        envvar="HOLDFAST_SERDE",
-        help="The serializer, or a function that returns it. Else: serde in \\[tool.holdfast] of "
-        "./pyproject.toml, else the default one.",
-        show_default=False,
-    ),
-]
-Debug = Annotated[
-    bool, typer.Option("--debug", callback=_note_debug, is_eager=True, help="Show where an error comes from.")
-]
 File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The lock.")]
 Threads = Annotated[
     list[str] | None, typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given several times.")
@@ -75,6 +43,7 @@ schema = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Keep classes and stored data in step; print the tables' SQL."
 )
 app.add_typer(schema, name="schema")
+app.add_typer(jobs, name="jobs")
 
 
 def run() -> None:
@@ -82,11 +51,11 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a mark that the terminal doesn't have is no reason to fail
-    _State.debug = False
+    State.debug = False
     try:
         app()
     except HoldfastError as error:
-        if _State.debug:
+        if State.debug:
             raise
         Screen().warn(f"{type(error).__name__}: {error}", "bold red")
         raise SystemExit(_FAILED) from None
@@ -103,6 +72,8 @@ def about(*, version: Version = False) -> None:
     [cyan]holdfast migrate sqlite:///agent.db[/]     after it: write old data anew
 
     [cyan]holdfast schema sql postgresql[/]          the tables as SQL, for a DBA
+
+    [cyan]holdfast jobs list sqlite:///jobs.db[/]    long-running jobs: how far are they?
     """
 
 
@@ -177,7 +148,7 @@ def verify(
     url: Url,
     *,
     thread: Threads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     serde: Serde = None,
     debug: Debug = False,  # noqa: ARG001 - noted when it is read
 ) -> None:

@@ -196,6 +196,8 @@ class Draft:
     key: Key
     limits: Limits
     before: Mapping[str, Tip]
+    inline: int = INLINE_LIMIT
+    """Values up to this many bytes sit in the row; none, if it is 0."""
     tips: dict[str, Tip] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     leans: dict[str, int] = field(default_factory=dict)
@@ -219,7 +221,7 @@ class Draft:
                 refs[channel] = self._keep(channel, tip)
                 continue
             try:
-                placed = self._place(text(channel, "channel"), value, tip)
+                placed = self.place(text(channel, "channel"), value, tip)
             except Exception as error:
                 error.add_note(f"while storing channel {channel!r} of {name_of(self.key)}")
                 raise
@@ -248,7 +250,7 @@ class Draft:
             leans=self.leans,
         )
 
-    def _place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
+    def place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
         taken = take(self.serde, shape, content, tip if tip and tip.shape is shape else None)
@@ -262,7 +264,7 @@ class Draft:
                 return self._append(channel, delta)
         here = in_row(self.key, channel)
         sealed = seal(self.serde, content, here)
-        if len(sealed) <= INLINE_LIMIT and shape in INLINE_SHAPES:
+        if len(sealed) <= self.inline and shape in INLINE_SHAPES:
             return sealed
         log = new_log()
         sealed = moved(self.serde, sealed, here, in_segment(self.key, channel, Ref(log, 0), shape.to_bytes(1)))

@@ -153,7 +153,7 @@ async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], l
     With `sweep`, also if it picks none, for the sake of what no row needs any more.
     """
     for _ in range(_ATTEMPTS):
-        rows, revision = await _heads(engine, thread)
+        rows, revision = await heads(engine, thread)
         doomed = choose(rows)
         if revision is None or not (doomed or sweep):
             return
@@ -167,7 +167,7 @@ async def _thin(engine: Engine, thread: str, choose: Callable[[Sequence[Row]], l
     raise _restless(thread, "pruned")
 
 
-async def _heads(engine: Engine, thread: str) -> tuple[list[Row], int | None]:
+async def heads(engine: Engine, thread: str) -> tuple[list[Row], int | None]:
     """All rows of a thread, without their bodies, as of the revision that is returned."""
     query = Query(thread, limit=_PAGE, heads=True)
     found = await engine.backend.find(query)

@@ -1,0 +1,279 @@
+"""Records as items, and items as records."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import ormsgpack
+
+from holdfast.backends.dynamodb import keys
+from holdfast.backends.dynamodb.keys import Place
+from holdfast.backends.packing import pack_refs, row_of
+from holdfast.engine.records import Key, Row, Segment, Write
+from holdfast.engine.unique import unique
+from holdfast.errors import Unreadable
+
+Item = dict[str, Any]
+"""An item as botocore has it: attribute -> {type: value}."""
+
+_INLINE = 200_000
+"""How many bytes of writes sit in the item of their task."""
+
+
+def binary(value: bytes) -> dict[str, bytes]:
+    """Bytes as an attribute."""
+    return {"B": value}
+
+
+def text(value: str) -> dict[str, str]:
+    """Text as an attribute."""
+    return {"S": value}
+
+
+def number(value: int) -> dict[str, str]:
+    """An integer as an attribute."""
+    return {"N": str(value)}
+
+
+def int_of(item: Item, name: str, default: int = 0) -> int:
+    """An integer of an item."""
+    return int(item[name]["N"]) if name in item else default
+
+
+def key_of(place: Place) -> Item:
+    """A place as the key of a request."""
+    return {"p": binary(place.p), "s": binary(place.s)}
+
+
+def place_of(item: Item) -> Place:
+    """Where an item is."""
+    return Place(item["p"]["B"], item["s"]["B"])
+
+
+def size_of(item: Item) -> int:
+    """About how many bytes an item counts for."""
+    return sum(len(name) + _size(value) for name, value in item.items())
+
+
+def _size(value: Mapping[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    match kind:
+        case "B" | "N":
+            return len(content)
+        case "S":
+            return len(content.encode())
+        case "BS":
+            return sum(map(len, content))
+    return 8
+
+
+class Head(NamedTuple):
+    """What is known of a thread as a whole.
+
+    All items of a thread bear its `epoch`, a number that no thread of the same name had before or will have again.
+    `sum` adds up the tokens of all its rows: who has read all of them can tell whether they are the ones that belong
+    to this revision.
+    """
+
+    thread: str
+    epoch: bytes
+    revision: int
+    rows: int = 0
+    sum: int = 0
+    latest: str = ""
+    journal: bytes | None = None
+    dead: bytes | None = None
+    token: bytes | None = None
+    expires: int | None = None
+    horizon: int | None = None
+
+    def item(self, place: bytes) -> Item:
+        """The head of a thread that begins."""
+        item = {
+            **key_of(Place(place, keys.HEAD)),
+            "t": text(self.thread),
+            "e": binary(self.epoch),
+            "r": number(self.revision),
+            "n": number(self.rows),
+            "z": number(self.sum),
+            "m": text(self.latest),
+        }
+        optional = {"j": self.journal, "d": self.dead, "k": self.token}
+        times = {"y": self.expires, "h": self.horizon}
+        return (
+            item
+            | {name: binary(value) for name, value in optional.items() if value is not None}
+            | {name: number(value) for name, value in times.items() if value is not None}
+        )
+
+
+def head_of(item: Item) -> Head:
+    """A head as it is stored."""
+
+    def optional(name: str) -> bytes | None:
+        return item[name]["B"] if name in item else None
+
+    return Head(
+        thread=item["t"]["S"],
+        epoch=item["e"]["B"],
+        revision=int_of(item, "r"),
+        rows=int_of(item, "n"),
+        sum=int_of(item, "z"),
+        latest=item["m"]["S"],
+        journal=optional("j"),
+        dead=optional("d"),
+        token=optional("k"),
+        expires=int_of(item, "y") if "y" in item else None,
+        horizon=int_of(item, "h") if "h" in item else None,
+    )
+
+
+def token() -> int:
+    """A number for one version of an item: nobody else's has it."""
+    return unique(62) + 1
+
+
+def row_item(place: bytes, row: Row, epoch: bytes, settled: bytes, version: int) -> Item:
+    """A row as an item."""
+    item = {
+        **key_of(Place(place, keys.row(row.key.ns, row.key.id))),
+        "e": binary(epoch),
+        "n": text(row.key.ns),
+        "i": text(row.key.id),
+        "f": binary(pack_refs(row.refs)),
+        "a": binary(row.meta),
+        "b": binary(row.body),
+        "k": number(version),
+    }
+    if row.parent is not None:
+        item["h"] = text(row.parent)
+    if settled:
+        item["g"] = binary(settled)
+    if row.labels:
+        item["l"] = {"BS": pack_labels(row.labels)}
+    return item
+
+
+def index_item(application: keys.Application, place: bytes, row: Row, epoch: bytes) -> Item:
+    """What the index has of a row."""
+    item = {
+        **key_of(application.index(place, row.key.ns, row.key.id)),
+        "e": binary(epoch),
+        "t": text(row.key.thread),
+        "n": text(row.key.ns),
+        "i": text(row.key.id),
+    }
+    if row.labels:
+        item["l"] = {"BS": pack_labels(row.labels)}
+    return item
+
+
+def row_in(thread: str, item: Item) -> Row:
+    """A row from its item."""
+    key = Key(thread, item["n"]["S"], item["i"]["S"])
+    try:
+        stored = {name: item[name]["B"] if name in item else b"" for name in "fgab"}
+        parent = item["h"]["S"] if "h" in item else None
+    except KeyError as error:
+        msg = f"the row of checkpoint {key.id!r} on thread {thread!r} is damaged: {error!r}"
+        raise Unreadable(msg) from error
+    row = row_of(key, parent, stored["f"], stored["g"], meta=stored["a"], body=stored["b"])
+    return row._replace(labels=labels_in(item))
+
+
+def labels_in(item: Item) -> frozenset[int]:
+    """The labels of an item."""
+    return frozenset(int.from_bytes(label, signed=True) for label in item.get("l", {}).get("BS", ()))
+
+
+def pack_labels(labels: Iterable[int]) -> list[bytes]:
+    """Labels as DynamoDB compares them."""
+    return [label.to_bytes(8, signed=True) for label in sorted(labels)]
+
+
+def segment_item(place: bytes, segment: Segment, epoch: bytes) -> Item:
+    """A segment as an item."""
+    at = Place(place, keys.segment(segment.log, segment.seq))
+    return {**key_of(at), "e": binary(epoch), "v": binary(segment.data)}
+
+
+class Entry(NamedTuple):
+    """One pending write in the item of its task; `blob` has its bytes if they are not in here."""
+
+    channel: str
+    path: str
+    value: bytes
+    blob: bytes = b""
+
+
+Entries = dict[tuple[int, int], Entry]
+"""By idx and part."""
+
+
+class Task(NamedTuple):
+    """The pending writes of one task on one checkpoint: always one item, so that nobody ever sees half of them."""
+
+    ns: str
+    id: str
+    name: str
+    entries: Entries
+    version: int = 0
+
+    def merged(self, writes: Iterable[Write]) -> Entries:
+        """The entries with new ones: from 0 up the first stands, below 0 the last. All parts of one come together."""
+        entries = dict(self.entries)
+        given: dict[int, dict[int, Entry]] = {}
+        for write in writes:
+            given.setdefault(write.idx, {})[write.part] = Entry(write.channel, write.path, write.value)
+        present = {idx for idx, _ in entries}
+        for idx, parts in given.items():
+            if idx >= 0 and idx in present:
+                continue
+            entries = {at: entry for at, entry in entries.items() if at[0] != idx}
+            entries |= {(idx, part): entry for part, entry in parts.items()}
+        return entries
+
+    def blobs(self) -> set[bytes]:
+        """Where the long ones are."""
+        return {entry.blob for entry in self.entries.values() if entry.blob}
+
+
+def task_in(item: Item) -> Task:
+    """A task's writes from their item; the bytes of long ones are elsewhere."""
+    stored: list[tuple[int, int, str, str, bytes, bytes]] = ormsgpack.unpackb(item["v"]["B"])
+    entries = {(idx, part): Entry(channel, path, value, blob) for idx, part, channel, path, value, blob in stored}
+    return Task(item["n"]["S"], item["i"]["S"], item["t"]["S"], entries, int_of(item, "k"))
+
+
+def task_items(place: bytes, task: Task, epoch: bytes) -> tuple[Item, list[Item]]:
+    """A task's writes as an item, and the items of what is too long for it."""
+    entries = dict(task.entries)
+    room = _INLINE - sum(len(entry.value) for entry in entries.values())
+    blobs: list[Item] = []
+    for at, entry in sorted(entries.items(), key=lambda pair: -len(pair[1].value)):
+        if room >= 0:
+            break
+        room += len(entry.value)
+        name = unique(96).to_bytes(12)
+        entries[at] = entry._replace(value=b"", blob=name)
+        blobs.append({**key_of(Place(place, keys.BLOB + name)), "e": binary(epoch), "v": binary(entry.value)})
+    packed = ormsgpack.packb([[*at, *entry] for at, entry in entries.items()])
+    item = {
+        **key_of(Place(place, keys.task(task.ns, task.id, task.name))),
+        "e": binary(epoch),
+        "n": text(task.ns),
+        "i": text(task.id),
+        "t": text(task.name),
+        "v": binary(packed),
+        "k": number(task.version),
+    }
+    return item, blobs
+
+
+def writes_in(thread: str, task: Task, blobs: Mapping[bytes, bytes]) -> list[Write]:
+    """The writes of a task."""
+    key = Key(thread, task.ns, task.id)
+    return [
+        Write(key, task.name, idx, entry.channel, entry.path, blobs[entry.blob] if entry.blob else entry.value, part)
+        for (idx, part), entry in task.entries.items()
+        if not entry.blob or entry.blob in blobs
+    ]

@@ -1,0 +1,1 @@
+"""Stores that keep objects under names: a folder, S3, Google Cloud Storage."""

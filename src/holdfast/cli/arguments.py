@@ -1,0 +1,43 @@
+"""What several commands take."""
+
+from typing import Annotated
+
+import typer
+
+
+class State:
+    """What was asked for beside the command itself."""
+
+    debug = False
+
+
+def note_debug(value: bool) -> None:  # noqa: FBT001 - as typer calls it
+    """Remember that somebody wants to see where errors come from."""
+    State.debug = State.debug or value
+
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar="HOLDFAST_URL",
+        help="The store, such as sqlite:///agent.db or postgresql://app@db.example/agents. Name one with a password in "
+        "the environment: others can see a command's arguments.",
+        show_default=False,
+    ),
+]
+Serde = Annotated[
+    str | None,
+    typer.Option(
+        "--serde",
+        metavar="MODULE:NAME",
+        envvar="HOLDFAST_SERDE",
+        help="The serializer, or a function that returns it. Else: serde in \\[tool.holdfast] of "
+        "./pyproject.toml, else the default one.",
+        show_default=False,
+    ),
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=note_debug, is_eager=True, help="Show where an error comes from.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

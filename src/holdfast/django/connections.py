@@ -1,0 +1,172 @@
+"""Which of Django's connections an operation runs on.
+
+Django has a connection for each thread, and a transaction belongs to one connection. LangGraph's sync API calls a
+checkpointer from threads of its own, while the thread that called `graph.invoke` waits or runs a node. If that thread
+is inside `transaction.atomic()`, what its run stores belongs into that transaction, whichever thread it comes
+from: so such operations run on the connection of the thread that the run began in, one at a time, and never between
+the beginning and the end of a block that a node has opened meanwhile.
+
+Where a run began is known by a context variable, which LangGraph hands on to its threads. Outside of transactions
+each thread has its own connection, as always in Django; one that was opened in a thread of LangGraph's is closed when
+the thread ends.
+"""
+
+import _thread
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
+
+from django.db import connections
+
+from holdfast.engine.known import Known
+
+Connection: TypeAlias = Any
+"""A `django.db.backends.base.base.BaseDatabaseWrapper`."""
+
+_POLL = 0.001
+
+
+class Home(NamedTuple):
+    """Where a run began: a thread's connection, and the blocks of `atomic` that it was inside of."""
+
+    thread: int
+    connection: Connection
+    blocks: tuple[object, ...]
+
+    def is_open(self) -> bool:
+        """Whether it is inside of one of these blocks still."""
+        now = tuple(self.connection.atomic_blocks)
+        return bool(now and self.blocks) and all(ours is its for ours, its in zip(self.blocks, now, strict=False))
+
+    def is_busy(self) -> bool:
+        """Whether it has opened more of them, which may be rolled back alone."""
+        return len(self.connection.atomic_blocks) > len(self.blocks)
+
+
+_homes: ContextVar[Mapping[str, Home]] = ContextVar("holdfast.django.homes")
+_turns: "WeakKeyDictionary[Connection, Turn]" = WeakKeyDictionary()
+_making_turns = threading.Lock()
+
+
+class Turn:
+    """The right to use a connection that several threads share; each statement of its owner waits for it, too."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001 - as Django calls it
+        """Around each statement, as `connection.execute_wrapper` has it."""
+        with self.lock:
+            return execute(sql, params, many, context)
+
+
+@contextmanager
+def lent(alias: str) -> Iterator[Connection]:
+    """The connection for an operation, which nobody else uses until the end. May be nested."""
+    homes = _homes.get({})
+    home = homes.get(alias)
+    here = _thread.get_ident()
+    if home is not None and home.thread != here and home.is_open():
+        with _waited_for(home) as is_open:
+            if is_open:
+                with _shared(alias, home.connection):
+                    yield home.connection
+                return
+    connection = connections[alias]
+    if home is None or home.thread == here:
+        _homes.set({**homes, alias: Home(here, connection, tuple(connection.atomic_blocks))})
+    if threading.current_thread() is not threading.main_thread():
+        _closed_with_thread(alias, connection)
+    if not is_joined(connection):
+        yield connection
+        return
+    turn = _turn(connection)
+    if turn not in connection.execute_wrappers:
+        connection.execute_wrappers.insert(0, turn)  # the last one is who `execute_wrapper` takes away
+    with turn.lock:
+        yield connection
+
+
+def is_joined(connection: Connection) -> bool:
+    """Whether what is written now belongs to a transaction that somebody else has begun."""
+    return bool(connection.in_atomic_block) or not connection.get_autocommit()
+
+
+@contextmanager
+def _waited_for(home: Home) -> Iterator[bool]:
+    """Wait for a turn between the blocks that the run's own thread opens; False if its transaction is over by then."""
+    turn = _turn(home.connection)
+    turn.lock.acquire()
+    try:
+        while home.is_busy() and home.is_open() and connections[home.connection.alias] is not home.connection:
+            turn.lock.release()
+            time.sleep(_POLL)
+            turn.lock.acquire()
+        yield home.is_open()
+    finally:
+        turn.lock.release()
+
+
+@contextmanager
+def _shared(alias: str, connection: Connection) -> Iterator[None]:
+    """Have this thread use another one's connection as if it were its own."""
+    own = connections[alias]
+    connections[alias] = connection
+    connection.inc_thread_sharing()
+    try:
+        yield
+    finally:
+        connection.dec_thread_sharing()
+        connections[alias] = own
+
+
+def _turn(connection: Connection) -> Turn:
+    with _making_turns:
+        return _turns.setdefault(connection, Turn())
+
+
+class _AtEnd:
+    """Closes a thread's connection when the thread is gone, and nobody is left who could."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # the interpreter may be about to end, too
+            self._connection.close()
+
+
+_ends = threading.local()
+
+
+def _closed_with_thread(alias: str, connection: Connection) -> None:
+    if not hasattr(_ends, alias):
+        setattr(_ends, alias, _AtEnd(connection))
+
+
+class Memory:
+    """What a checkpointer remembers of threads; in a transaction, only of what is in that transaction.
+
+    A rollback takes segments away whose numbers may then be given to others. So what was remembered inside a
+    transaction is forgotten when it ends, and at once when a part of it is rolled back. Django puts another list of
+    `run_on_commit` in its place at each of these moments, and at no other.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Connection, tuple[list[Any], Known]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, connection: Connection, lasting: Known) -> Known:
+        """What may be relied on now. `lasting` is what is known outside of transactions."""
+        if not is_joined(connection):
+            return lasting
+        with self._lock:
+            hooks, known = self._known.get(connection, (None, lasting))
+            if hooks is not connection.run_on_commit:
+                known = Known()
+                self._known[connection] = connection.run_on_commit, known
+            return known

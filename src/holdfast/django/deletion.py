@@ -1,0 +1,27 @@
+"""Deleting a thread through its model, wherever that begins: all that belongs to it goes, in the same transaction."""
+
+from typing import Any
+
+from django.db import connections
+from django.db.models.signals import pre_delete
+from django.dispatch import receiver
+
+from holdfast.django.models import Thread
+
+_TABLES = {
+    "sqlite": ("rows", "segments", "writes"),  # a trigger takes the labels
+    "postgresql": ("rows", "segments", "writes"),  # which have them
+    "mysql": ("labels", "rows", "segments", "writes"),
+}
+
+
+@receiver(pre_delete, sender=Thread, dispatch_uid="holdfast.django.deletion")
+def delete_records(instance: Thread, using: str, **_: Any) -> None:
+    """Lock the thread, so that nobody is writing to it, then delete its records."""
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        if connection.features.has_select_for_update:
+            cursor.execute("SELECT revision FROM holdfast_threads WHERE t = %s FOR UPDATE", [instance.pk])
+            cursor.fetchall()
+        for table in _TABLES[connection.vendor]:
+            cursor.execute(f"DELETE FROM holdfast_{table} WHERE t = %s", [instance.pk])

@@ -1,0 +1,179 @@
+"""`manage.py holdfast …`: looking after what is stored."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from holdfast.django import conf, legacy
+from holdfast.django.checkpointer import DjangoCheckpointer, serializer_of
+from holdfast.django.management.progress import progress
+from holdfast.django.readable import moment_of, record_of
+from holdfast.engine.engine import Engine
+from holdfast.engine.pieces import Problem
+from holdfast.engine.records import ThreadInfo
+from holdfast.engine.retention import DELETE, KEEP_LATEST
+from holdfast.engine.upkeep import refresh_with, rewrite_thread, verify_thread
+from holdfast.errors import HoldfastError
+from holdfast.run import run
+
+
+class Command(BaseCommand):  # type: ignore[misc] # Django has no types
+    """The commands. Each says with its exit code whether all was well."""
+
+    help = "Looks after the checkpoints of LangGraph graphs."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One parser for each command."""
+        commands = parser.add_subparsers(dest="what", required=True, metavar="COMMAND")
+        shared = CommandParser(add_help=False)
+        shared.add_argument("--database", metavar="ALIAS", help='instead of the one HOLDFAST["DATABASE"] names')
+        shared.add_argument("--thread", action="append", metavar="THREAD", help="only this thread; may be repeated")
+        shared.add_argument("--no-progress", action="store_true", help="show no progress bar")
+
+        def add(name: str, run: Callable[..., None], help: str) -> Any:
+            made = commands.add_parser(name, help=help, description=help, parents=[shared], conflict_handler="resolve")
+            made.set_defaults(run=run)
+            return made
+
+        made = add("migrate-data", self.migrate_data, "Write old values anew: newest migrations, codec and key.")
+        made.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        made.add_argument("--after", metavar="THREAD", help="go on behind this thread")
+        add("verify", self.verify, "Read everything, and list what would not load. Nothing is changed.")
+        made = add("prune", self.prune, 'Thin out old threads, as HOLDFAST["RETENTION"] says.')
+        made.add_argument("--days", type=float, help="threads that nothing was put on for so many days")
+        made.add_argument("--strategy", choices=(KEEP_LATEST, *DELETE), help="what becomes of them")
+        made.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        made = add("export", self.export, "Write checkpoints as lines of readable JSON.")
+        made.add_argument("--output", metavar="FILE", help="a file, which must not be there yet; else they are printed")
+        made.add_argument("--latest", action="store_true", help="only the newest checkpoint of each thread")
+        made = add("import-legacy", self.import_legacy, "Take over the rows of another checkpointer's models.")
+        legacy.add_arguments(made)
+
+    def handle(self, *_: Any, run: Callable[..., None], **options: Any) -> None:
+        """Run one of them; an error of holdfast's is one line."""
+        try:
+            run(**options)
+        except HoldfastError as error:
+            raise CommandError(f"{type(error).__name__}: {error}", returncode=2) from error
+
+    # The commands.
+
+    def migrate_data(self, *, dry_run: bool, after: str | None, **options: Any) -> None:
+        """Safe beside running writers, and safe to stop and to run again."""
+        saver = self._saver(**options)
+        engine = saver._blocking()  # noqa: SLF001 - the engine of this very package's saver
+        chosen = [info for info in self._chosen(saver, **options) if after is None or info.thread > after]
+        serde: Any = saver.serde
+        refresh = refresh_with(serde)
+        values = refreshed = 0
+        problems: list[Problem] = []
+        restless: list[str] = []
+        with self._progress("rewriting", chosen, options) as bar:
+            for info in chosen:
+                report = run(rewrite_thread(engine, info.thread, refresh, dry_run=dry_run))
+                values += report.values
+                refreshed += report.refreshed
+                problems += report.problems
+                restless += [] if report.is_calm else [info.thread]
+                bar(info.checkpoints)
+        verb = "to be rewritten" if dry_run else "rewritten"
+        self.stdout.write(f"{len(chosen):,} threads, {values:,} values: {refreshed:,} {verb}")
+        for name in restless:
+            self.stderr.write(f"others kept changing thread {name!r}, so old bytes may be left there: run it again")
+        self._tell(problems)
+        if restless:
+            raise CommandError("not everything was rewritten")
+
+    def verify(self, **options: Any) -> None:
+        """Decode all that is stored."""
+        saver = self._saver(**options)
+        engine: Engine = saver._blocking()  # noqa: SLF001 - as above
+        chosen = self._chosen(saver, **options)
+        problems: list[Problem] = []
+        with self._progress("reading", chosen, options) as bar:
+            for info in chosen:
+                problems += run(verify_thread(engine, info.thread, progress=bar))
+        self._tell(problems)
+        number = sum(info.checkpoints for info in chosen)
+        self.stdout.write(self.style.SUCCESS(f"{len(chosen):,} threads, {number:,} checkpoints: all of it loads"))
+
+    def prune(self, *, days: float | None, strategy: str | None, dry_run: bool, **options: Any) -> None:
+        """Threads that were named, or those that are old enough."""
+        retention = conf.current().retention
+        if days is None and not options["thread"]:
+            if retention is None:
+                raise CommandError('say --days, or --thread, or set HOLDFAST["RETENTION"]')
+            days = retention.days
+        strategy = strategy or (retention.strategy if retention else KEEP_LATEST)
+        saver = self._saver(**options)
+        chosen = self._chosen(saver, **options)
+        if days is not None:
+            limit = datetime.now(UTC) - timedelta(days=days)
+            chosen = [info for info in chosen if (moment := moment_of(info.latest)) and moment < limit]
+        if not dry_run:
+            with self._progress("pruning", chosen, options) as bar:
+                for info in chosen:
+                    saver.prune([info.thread], strategy=strategy)
+                    bar(info.checkpoints)
+        verb = "to be pruned" if dry_run else "pruned"
+        self.stdout.write(f"{len(chosen):,} threads {verb} ({strategy})")
+
+    def export(self, *, output: str | None, latest: bool, **options: Any) -> None:
+        """A line for each checkpoint, the newest of a thread first."""
+        saver = self._saver(**options)
+        chosen = self._chosen(saver, **options)
+        serde: Any = saver.serde
+        target = Path(output).open("x", encoding="utf-8") if output else self.stdout._out  # noqa: SIM115, SLF001 - closed below; Django's adds line ends
+        try:
+            with self._progress("exporting", chosen, options) as bar:
+                for info in chosen:
+                    config: Any = {"configurable": {"thread_id": info.thread}}
+                    for found in saver.list(config, limit=1 if latest else None):
+                        target.write(json.dumps(record_of(found, serde), ensure_ascii=False) + "\n")
+                    bar(info.checkpoints)
+        finally:
+            if output:
+                target.close()
+
+    def import_legacy(self, **options: Any) -> None:
+        """Checkpoints that are there already are left as they are."""
+        saver = self._saver(**options)
+        tables = legacy.tables_of(options)
+        total = tables.count()
+        with progress("importing", total, self.stderr._out, shown=not options["no_progress"]) as bar:  # noqa: SLF001 - the stream itself
+            report = legacy.take_over(saver, tables, progress=bar, threads=options["thread"])
+        self.stdout.write(
+            f"{report.checkpoints:,} checkpoints of {report.threads:,} threads taken over, {report.present:,} were there"
+        )
+        for problem in report.problems:
+            self.stderr.write(problem)
+        if report.problems:
+            raise CommandError(f"{len(report.problems):,} checkpoints could not be read, and were not taken over")
+
+    # What they share.
+
+    def _saver(self, *, database: str | None, **_: Any) -> DjangoCheckpointer:
+        saver = DjangoCheckpointer(using=database, serde=serializer_of(conf.current()).with_errors())
+        saver.setup()
+        return saver
+
+    def _chosen(self, saver: DjangoCheckpointer, *, thread: Sequence[str] | None, **_: Any) -> list[ThreadInfo]:
+        found = list(saver.threads())
+        if missing := sorted(set(thread or ()) - {info.thread for info in found}):
+            raise CommandError(f"there is no thread {', '.join(map(repr, missing))}")
+        return [info for info in found if not thread or info.thread in thread]
+
+    def _progress(self, what: str, chosen: Sequence[ThreadInfo], options: Any) -> Any:
+        total = sum(info.checkpoints for info in chosen)
+        return progress(what, total, self.stderr._out, shown=not options["no_progress"])  # noqa: SLF001 - the stream itself
+
+    def _tell(self, problems: Sequence[Problem]) -> None:
+        for found in problems:
+            where = f"thread {found.thread!r}, checkpoint {found.checkpoint!r}, {found.what}"
+            self.stderr.write(f"{where}: {found.error}: {found.message}")
+        if problems:
+            raise CommandError(f"{len(problems):,} values would not load")

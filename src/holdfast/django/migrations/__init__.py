@@ -1,0 +1,1 @@
+"""The tables: the library's own storage formats."""

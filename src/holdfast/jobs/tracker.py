@@ -1,0 +1,431 @@
+"""The short way to a job that can be killed: it skips what is done, and saves as it goes.
+
+What is saved is always what was there when an item had just been finished. A body that is interrupted halfway leaves no
+trace: its item is done again, and what it had added by then is not saved.
+"""
+
+import asyncio
+import copy
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel
+
+from holdfast.engine.bundles import Growth
+from holdfast.engine.piles import EMPTY, Chunk, Pile
+from holdfast.engine.records import Key
+from holdfast.errors import HoldfastError
+from holdfast.jobs import boards
+from holdfast.jobs.core import NS, Core, Draft
+from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError, JobLocked
+from holdfast.jobs.fields import take_apart
+from holdfast.jobs.growing import Extent, Growing
+from holdfast.jobs.models import Checkpoint
+from holdfast.jobs.progress import Bar, bar_for
+from holdfast.jobs.resuming import Resumed, Settings, resume
+from holdfast.jobs.signals import Termination
+from holdfast.jobs.store import JobStore
+from holdfast.jobs.streams import read_part
+from holdfast.jobs.telling import told
+from holdfast.jobs.tracks import Item, Track
+from holdfast.run import run
+
+_SHARE, _FREE = 0.05, 0.5
+"""Of a job's time, how much may go into copies of its state; and so many seconds in any case."""
+
+
+class Mark(NamedTuple):
+    """A job when an item had just been finished."""
+
+    tracks: dict[str, dict[str, Any]]
+    lists: dict[str, Extent]
+    metrics: dict[str, Any]
+    state: Any
+    done: int
+    total: int
+    files: int
+
+
+class Job:
+    """A job under way: `with holdfast.job(…) as job:`, or `async with`.
+
+    `entities` is a list that grows, `metrics` a dict, `state` whatever else there is to be saved: a dict, or the model
+    that was handed in. `files_processed` counts what it likes; without that, the items that are done.
+    """
+
+    def __init__(self, store: JobStore[Any], settings: Settings, *, owns_store: bool = False) -> None:
+        self.store = store
+        self._owns_store = owns_store
+        self.metrics: dict[str, Any] = {}
+        self.state: Any = {} if settings.state is None else settings.state
+        self.files_processed: int | None = None
+        self.resumed_from: str | None = None
+        self._settings = settings
+        self._lists: dict[str, Growing] = {}
+        self._tracks: dict[str, Track] = {}
+        self._noted: dict[str, dict[str, Any]] = {}
+        self._piles: dict[str, Pile] = {}
+        self._calls = 0
+        self._is_inside = False
+        self._lock = store.lock(wait=settings.wait, seconds=settings.lease, holder=settings.holder)
+        self._termination = Termination()
+        self._core: Core | None = None
+        self._mark: Mark | None = None
+        self._is_saved = True
+        self._items_since = 0
+        self._saved_at = self._began = 0.0
+        self._spent = 0.0
+
+    # What a job has.
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.store.job
+
+    @property
+    def entities(self) -> Growing:
+        """The list that grows."""
+        return self.log("entities")
+
+    @entities.setter
+    def entities(self, elements: Iterable[Any]) -> None:
+        # `job.entities += [...]` comes here with the list itself.
+        if elements is not self.entities:
+            new = list(elements)
+            self.entities.clear()
+            self.entities.extend(new)
+
+    def log(self, name: str) -> Growing:
+        """A list that grows, by name: one that the model has, or one that is kept beside it."""
+        return self._list(name if name in self.store.model.model_fields else f"job.{name}")
+
+    @property
+    def fence(self) -> int:
+        """The number of this run: greater than that of every run before it. For other systems to check."""
+        return self._lock.fence
+
+    @property
+    def done(self) -> int:
+        """How many items are done, in this run and before."""
+        return sum(len(self._track(name)) for name in {**self._noted, **self._tracks})
+
+    @property
+    def total(self) -> int:
+        """How many items there are; one more than are done while that is not known."""
+        return sum(self._track(name).total_or_guess() for name in {**self._noted, **self._tracks})
+
+    # Working.
+
+    def track(
+        self,
+        items: Iterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        total: int | None = None,
+        name: str | None = None,
+    ) -> Iterator[Any]:
+        """The items that are not done yet. One is done when the next is asked for.
+
+        They are told apart by their place, so they must come in the same order each time; if they don't, that is an
+        error where it can be seen. With `key`, which names an item, the order is free and there may be new ones.
+        """
+        track, bar = self._begin(items, total, name)
+        try:
+            for item in track.left(items, key):
+                self._lock.check()
+                yield item.value
+                if self._finish(track, item, bar):
+                    self._save_now()
+            self._end(track)
+        except CheckpointConfigMismatchError:
+            self._mark = None  # nothing is changed
+            raise
+        finally:
+            self._is_inside = False
+            bar.close()
+
+    async def atrack(
+        self,
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        total: int | None = None,
+        name: str | None = None,
+    ) -> AsyncIterator[Any]:
+        """As `track`, for an iterable of either kind."""
+        track, bar = self._begin(items, total, name)
+        try:
+            async for item in track.aleft(items, key):
+                self._lock.check()
+                yield item.value
+                if self._finish(track, item, bar):
+                    await self._asave_now()
+            self._end(track)
+        except CheckpointConfigMismatchError:
+            self._mark = None  # nothing is changed
+            raise
+        finally:
+            self._is_inside = False
+            bar.close()
+
+    def save(self) -> None:
+        """Save now: all that is finished. Inside of a loop over `track`, that is up to the last item that is done."""
+        if not self._is_inside:
+            self._note()
+        self._save_now()
+
+    async def asave(self) -> None:
+        """As `save`."""
+        if not self._is_inside:
+            self._note()
+        await self._asave_now()
+
+    def _begin(self, items: object, total: int | None, name: str | None) -> tuple[Track, Bar]:
+        self._here()
+        if self._is_inside:
+            msg = f"job {self.name!r} is in a loop over track() already: one at a time"
+            raise RuntimeError(msg)
+        if name is None:
+            name = f"track-{self._calls}"
+            self._calls += 1
+        track = self._track(name)
+        track.expect(total if total is not None else len(items) if isinstance(items, Sized) else None)
+        self._note()
+        self._is_inside = True
+        return track, bar_for(self.name, track.total, len(track), show=self._settings.progress)
+
+    def _finish(self, track: Track, item: Item, bar: Bar) -> bool:
+        """An item is done; whether it is time to save."""
+        track.finish(item)
+        bar.reach(len(track))
+        self._items_since += 1
+        now, settings = time.monotonic(), self._settings
+        is_due = (
+            self._items_since >= settings.every or now - self._saved_at >= settings.seconds or self._termination.asked
+        )
+        # To copy a large state may take longer than the item did: then what is kept in hand is a little older.
+        if is_due or self._spent <= _SHARE * (now - self._began) + _FREE:
+            self._note()
+            self._spent += time.monotonic() - now
+        return is_due
+
+    def _end(self, track: Track) -> None:
+        track.exhausted()
+        self._note()
+
+    # What is saved.
+
+    def _note(self) -> None:
+        """Keep in hand what the job is now, which is when an item has just been finished."""
+        state = self.state
+        self._mark = Mark(
+            tracks={name: self._track(name).note() for name in {**self._noted, **self._tracks}},
+            lists={field: growing.extent() for field, growing in self._lists.items()},
+            metrics=copy.deepcopy(self.metrics),
+            state=state.model_copy(deep=True) if isinstance(state, BaseModel) else copy.deepcopy(state),
+            done=self.done,
+            total=self.total,
+            files=self.done if self.files_processed is None else self.files_processed,
+        )
+        self._is_saved = False
+
+    def _save_now(self) -> None:
+        if self._mark is not None and not self._is_saved:
+            mark = self._mark
+            with self._termination, told(CheckpointSaveError, "save checkpoint"):
+                self._rebase(mark, run(self._here().save(self._draft(mark))).piles)
+        self._termination.leave()
+
+    async def _asave_now(self) -> None:
+        if self._mark is not None and not self._is_saved:
+            mark = self._mark
+            with told(CheckpointSaveError, "save checkpoint"):
+                saved = asyncio.ensure_future(self._here().save(self._draft(mark)))
+                try:
+                    packing = await asyncio.shield(saved)
+                except asyncio.CancelledError:  # what is under way is finished, so that it is known what is saved
+                    self._rebase(mark, (await saved).piles)
+                    raise
+                self._rebase(mark, packing.piles)
+
+    def _rebase(self, mark: Mark, piles: Mapping[str, Pile]) -> None:
+        """What was in hand is stored: its lists are let go."""
+        for field, extent in mark.lists.items():
+            self._lists[field].saved(extent, piles[field])
+        lists = {field: Extent(piles[field], extent.tail, 0) for field, extent in mark.lists.items()}
+        self._mark, self._is_saved = mark._replace(lists=lists), True
+        self._items_since, self._saved_at = 0, time.monotonic()
+
+    def _draft(self, mark: Mark) -> Draft:
+        now, settings = datetime.now(UTC), self._settings
+        name = f"chunk_{mark.done:06d}"
+        grown = {field: Growth(pile, tail[:length]) for field, (pile, tail, length) in mark.lists.items()}
+        hidden = {
+            "job.tracks": mark.tracks,
+            "job.config": settings.config,
+            "job.config_hash": settings.config_hash,
+            "job.progress": [mark.done, mark.total],
+            "job.files": self.files_processed and mark.files,
+        }
+        if isinstance(mark.state, BaseModel):
+            fields, lists = take_apart(mark.state)
+            lists = {field: value for field, value in lists.items() if field not in grown}
+            return Draft(name, now, {**fields, **hidden, "job.metrics": mark.metrics}, lists, grown)
+        pile, _, length = mark.lists["entities"]
+        fields = {
+            "version": Checkpoint.model_fields["version"].default,
+            "checkpoint_id": name,
+            "created_at": now.isoformat(),
+            "chunk_index": mark.done,
+            "total_chunks": mark.total,
+            "files_processed": mark.files,
+            "entities_extracted": pile.length + length,
+            "metrics": mark.metrics,
+            "config_hash": settings.config_hash,
+        }
+        return Draft(name, now, {**fields, **hidden, "job.state": mark.state}, {}, grown)
+
+    # Coming and going.
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        try:
+            core = self.store._blocking()  # noqa: SLF001 - one of us
+            with told(CheckpointLoadError, "load checkpoint"):
+                found = run(self._resume(core))
+        except BaseException as error:
+            self._lock.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._start(core, found)
+        self._termination.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._note()
+            self._is_inside = False
+            with self._termination:
+                self._save_at_exit(error)
+        finally:
+            self._core = None
+            self._lock.__exit__(kind, error, trace)
+            self._termination.end()
+            if self._owns_store:
+                self.store.close()
+        if error is None:
+            self._termination.leave()
+
+    async def __aenter__(self) -> Self:
+        await self._lock.__aenter__()
+        try:
+            core = await self.store._asyncio()  # noqa: SLF001 - one of us
+            with told(CheckpointLoadError, "load checkpoint"):
+                found = await self._resume(core)
+        except BaseException as error:
+            await self._lock.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._start(core, found)
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        def cancel() -> None:
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+
+        self._termination = Termination(cancel)
+        self._termination.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._note()
+            self._is_inside = False
+            await self._asave_at_exit(error)
+        finally:
+            self._core = None
+            await self._lock.__aexit__(kind, error, trace)
+            self._termination.end()
+            if self._owns_store:
+                await self.store.aclose()
+        if isinstance(error, asyncio.CancelledError) and (code := self._termination.exit_code()) is not None:
+            raise SystemExit(code)
+
+    def _save_at_exit(self, error: BaseException | None) -> None:
+        """Save what is finished. If the body has failed, its error is the one to be seen."""
+        try:
+            if self._mark is not None and not self._is_saved:
+                mark = self._mark
+                with told(CheckpointSaveError, "save checkpoint"):
+                    self._rebase(mark, run(self._here().save(self._draft(mark))).piles)
+        except HoldfastError as problem:
+            if error is None:
+                raise
+            error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
+
+    async def _asave_at_exit(self, error: BaseException | None) -> None:
+        try:
+            await self._asave_now()
+        except HoldfastError as problem:
+            if error is None:
+                raise
+            error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
+
+    async def _resume(self, core: Core) -> Resumed | None:
+        if workers := await boards.at_work(core):
+            msg = f"job {self.name!r} is shared by {', '.join(workers)}, who are at work: holdfast.worker(…) joins them"
+            raise JobLocked(msg)
+        return await resume(core, self._settings, self.store.model, self.store._upgrade)  # noqa: SLF001 - one of us
+
+    def _start(self, core: Core, found: Resumed | None) -> None:
+        self._core = core
+        self._began = self._saved_at = time.monotonic()
+        if found is not None:
+            fields = found.fields
+            self.resumed_from = found.name
+            self.metrics = fields.get("job.metrics", fields.get("metrics", {}))
+            self.state = fields.get("job.state", {}) if self._settings.state is None else found.state
+            self.files_processed = fields.get("job.files") or None
+            self._noted = fields.get("job.tracks", {})
+            self._piles = found.piles
+        if self.store.model is Checkpoint:
+            self.log("entities")
+        for field in self._piles:
+            if field.startswith("job.") or self._settings.state is None:
+                self._list(field)
+
+    def _list(self, field: str) -> Growing:
+        if field not in self._lists:
+            pile = self._piles.get(field, EMPTY)
+            self._lists[field] = Growing(field, pile, self._read_chunk, self._aread_chunk)
+        return self._lists[field]
+
+    def _track(self, name: str) -> Track:
+        if name not in self._tracks:
+            self._tracks[name] = Track(name, lambda: self._list(f"job.keys.{name}"), self._noted.get(name))
+        return self._tracks[name]
+
+    def _here(self) -> Core:
+        if self._core is None:
+            msg = f"job {self.name!r} is not running: use it inside of `with holdfast.job(…) as job:`"
+            raise RuntimeError(msg)
+        return self._core
+
+    def _read_chunk(self, field: str, chunk: Chunk) -> list[Any]:
+        with told(CheckpointLoadError, "load checkpoint"):
+            return run(self._chunk(field, chunk))
+
+    async def _aread_chunk(self, field: str, chunk: Chunk) -> list[Any]:
+        with told(CheckpointLoadError, "load checkpoint"):
+            return await self._chunk(field, chunk)
+
+    async def _chunk(self, field: str, chunk: Chunk) -> list[Any]:
+        return await read_part(self._here(), Key(self.name, NS, ""), field, chunk, self.name)

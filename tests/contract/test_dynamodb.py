@@ -1,0 +1,60 @@
+"""DynamoDB under every suite: by a URL, and over a client that was handed in."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, ClassVar
+
+import pytest
+from dynamodblab import fresh, raw_audit, with_options
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast import Saver
+from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing.half import Half
+from holdfast.testing.ids import IdRules
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[str]:
+    """A table that the tests of this file share. At the end, whatever they did, no row lacks anything in it."""
+    with fresh() as url:
+        with Saver(url) as saver:
+            saver.setup()
+        yield url
+        raw_audit(url)
+
+
+def apart(table: str) -> Callable[[], str]:
+    """Names corners of a table that nobody else has."""
+    return lambda: with_options(table, namespace=f"test-{next(_numbers)}")
+
+
+class TestURL(SaverContract):
+    namespaces: ClassVar[bool] = False  # `test_namespaces` is about those
+
+    @pytest.fixture
+    def source(self, table: str) -> Any:
+        return apart(table)()
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+def test_namespaces(half: Any) -> None:
+    """In a table that is not shared with other tests."""
+    rules: Any = IdRules()
+    with fresh() as url:
+        saver = Half(url, half)
+        rules.test_applications_stay_apart(saver)
+        rules.test_the_namespace_is_said_once(saver)
+        asyncio.run(saver.close())
+
+
+def test_ledger(table: str) -> None:
+    run_state_machine_as_test(ledger_machine(apart(table)), settings=CI)
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+async def test_conformance(table: str, half: Any) -> None:
+    assert await conformance(apart(table), half) > 70

@@ -1,0 +1,1 @@
+"""An app of a user's: talks that have a thread each."""
