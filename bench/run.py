@@ -114,6 +114,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL server to use")
     parser.add_argument("--mysql", metavar="URL", help="a MariaDB or MySQL server to use")
     parser.add_argument(
+        "--redis", metavar="URL", help="a Redis or Valkey server to use, all of whose databases are emptied"
+    )
+    parser.add_argument(
         "--folder",
         help="where SQLite's files go, 3 GB for a while; on a real disk, or syncing is free (the system's temp); "
         "servers keep their data where `python -m services` does",

@@ -29,8 +29,10 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
         "short put": 1,
     },
     "mysql": {},
+    "redis": {},
+    "etcd": {},
 }
-FLOORS: Mapping[str, float] = {"mysql": 1}
+FLOORS: Mapping[str, float] = {"mysql": 1, "redis": 1}
 """The target of all other rows that compare savers."""
 
 

@@ -28,6 +28,10 @@ class Etcd(Kind):
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
+            # It keeps every change until it is told not to, and tests make many.
+            "--auto-compaction-mode=periodic",
+            "--auto-compaction-retention=2m",
+            "--quota-backend-bytes=8589934592",
         ]
 
     def ready(self, at: Instance) -> bool:

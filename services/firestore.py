@@ -1,44 +1,35 @@
-"""Firestore: an emulator, with what it lacks added in firestore.js, and its data kept in a file."""
+"""Firestore: an emulator for tests, which comes with holdfast's own sources and Google's client."""
 
-import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from services import packages, places
-from services.packages import Unavailable, program, version
+from services.packages import Unavailable
 from services.server import Instance, Kind, connect
 
-_PACKAGE = "@firestore-emulator/server"
-_VERSION = "0.3.15"
-_SCRIPT = Path(__file__).with_suffix(".js")
+_PROGRAM = Path(__file__).with_name("firestore_emulator.py")
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and the settings that HTTP/2 begins with
 
 
 class Firestore(Kind):
-    """Good for what is sent and answered. What the real service does when many write at once, it can't show."""
+    """Good for what is sent, answered and stored. What the real service does when many write, it can't show."""
 
     name = "firestore"
     port = 18080
+    trusted = True  # our Python may be where nobody else can enter
 
     def version(self) -> str | None:
-        found = program("node")
-        return f"{_VERSION} on node {version(found)}" if found and _modules().exists() else None
+        try:
+            return f"emulator with google-cloud-firestore {version('google-cloud-firestore')}"
+        except PackageNotFoundError:
+            return None
 
     def install(self) -> None:
-        lacking = [package for name, package in (("node", "nodejs"), ("npm", "npm")) if not program(name)]
-        if lacking and (problems := packages.apt({self.name: lacking})):
-            raise Unavailable(self.name, problems[self.name])
-        if not _modules().exists():
-            _unpack()
+        raise Unavailable(self.name, f"{sys.executable} -m pip install google-cloud-firestore")
 
     def command(self, at: Instance) -> Sequence[str]:
-        file = str(at.data / "commits")
-        return [program("node") or "node", str(_SCRIPT), str(at.port), file, *(["fast"] if at.fast else [])]
-
-    def environment(self, at: Instance) -> Mapping[str, str]:
-        del at
-        return {"NODE_PATH": str(_modules())}
+        return [sys.executable, str(_PROGRAM), str(at.port), str(at.data / "commits"), *(["fast"] if at.fast else [])]
 
     def ready(self, at: Instance) -> bool:
         with connect(at.port) as wire:
@@ -47,22 +38,3 @@ class Firestore(Kind):
 
     def url(self, at: Instance) -> str:
         return f"firestore://holdfast-test?emulator=127.0.0.1:{at.port}"
-
-
-def _modules() -> Path:
-    return places.home() / "programs/firestore/node_modules"
-
-
-def _unpack() -> None:
-    """Unpack the emulator and what it depends on; scripts of packages are not run."""
-    folder = _modules().parent
-    work = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(work, ignore_errors=True)
-    places.claim(work)
-    quiet = ["--silent", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"]
-    command = [program("npm") or "npm", "install", *quiet, "--prefix", str(work), f"{_PACKAGE}@{_VERSION}"]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unavailable("firestore", f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stderr.strip()}")
-    shutil.rmtree(folder, ignore_errors=True)
-    work.rename(folder)

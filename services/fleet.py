@@ -27,7 +27,22 @@ from services.server import Failed, Instance, Kind
 # In an order in which each comes after those that it needs.
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
-    for kind in (Postgres(), Replica(), PgBouncer(), MariaDB(), MySQL(), Redis(), RedisNode(), Etcd(), MongoDB(), Standalone(), DynamoDB(), Firestore(), S3(), GCS())
+    for kind in (
+        Postgres(),
+        Replica(),
+        PgBouncer(),
+        MariaDB(),
+        MySQL(),
+        Redis(),
+        RedisNode(),
+        Etcd(),
+        MongoDB(),
+        Standalone(),
+        DynamoDB(),
+        Firestore(),
+        S3(),
+        GCS(),
+    )
 }
 WANTED = [name for name, kind in KINDS.items() if kind.wanted]
 

@@ -8,6 +8,7 @@ XML API, with its conditions on generations, is translated; everything else is h
 
 import http.client
 import json
+import secrets
 import subprocess
 import sys
 import threading
@@ -47,12 +48,16 @@ class Face(BaseHTTPRequestHandler):
         if not name or bucket in ("storage", "upload"):
             self.hand_on()
             return
-        options = {"uploadType": "media", "name": unquote(name)}
+        options = {"uploadType": "multipart", "name": unquote(name)}  # plain uploads ignore conditions
         if _CONDITION in self.headers:
             options["ifGenerationMatch"] = self.headers[_CONDITION]
-        kind = {"Content-Type": self.headers.get("Content-Type", "application/octet-stream")}
+        border = secrets.token_hex(16)
+        told = json.dumps({"name": unquote(name)})
+        part = f"--{border}\r\nContent-Type: "
+        front = f"{part}application/json\r\n\r\n{told}\r\n{part}application/octet-stream\r\n\r\n"
         path = f"/upload/storage/v1/b/{quote(bucket)}/o?{urlencode(options)}"
-        status, _, body = self.ask("POST", path, kind)
+        kind = {"Content-Type": f"multipart/related; boundary={border}"}
+        status, _, body = self.ask("POST", path, kind, front.encode(), f"\r\n--{border}--\r\n".encode())
         if status != HTTPStatus.OK:
             self.answer(status, [("Content-Type", "application/json")], body)
             return
@@ -66,9 +71,9 @@ class Face(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_DELETE = hand_on
 
-    def ask(self, method: str, path: str, headers: Mapping[str, str]) -> Reply:
+    def ask(self, method: str, path: str, headers: Mapping[str, str], front: bytes = b"", back: bytes = b"") -> Reply:
         """What the emulator answers."""
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = front + self.rfile.read(int(self.headers.get("Content-Length") or 0)) + back
         # It tells clients of the XML API by the host that they ask for, whatever that is for those who come by a proxy.
         self.upstream.request(method, path, body=body, headers={**headers, "Host": f"127.0.0.1:{sys.argv[1]}"})
         reply = self.upstream.getresponse()

@@ -35,6 +35,7 @@ class Kind(ABC):
     apt: ClassVar[tuple[str, ...]] = ()  # packages that bring it
     needs: ClassVar[tuple[str, ...]] = ()  # servers that have to be up before; its own data is then made at each start
     wanted: ClassVar[bool] = True  # it is up when nobody says which; no test wants the others yet
+    trusted: ClassVar[bool] = False  # it is ours, and runs as the user that we are
     optional: ClassVar[bool] = False  # where it can't be had, tests go without, even on CI
     stop: ClassVar[signal.Signals] = signal.SIGTERM  # what ends it in good order without waiting for clients
 
@@ -116,7 +117,8 @@ class Instance:
             self.log.replace(self.folder / "log.old")
         env = {**_environment(), **self.kind.environment(self)}
         command = self.kind.command(self)
-        self.process = processes.spawn(command, user=places.user(), folder=self.data, log=self.log, env=env)
+        user = None if self.kind.trusted else places.user()
+        self.process = processes.spawn(command, user=user, folder=self.data, log=self.log, env=env)
         self._remember()
         self._await()
 

@@ -11,6 +11,8 @@ STORES = {
     "sqlite": "SQLite, beside langgraph-checkpoint-sqlite",
     "postgres": "PostgreSQL, beside langgraph-checkpoint-postgres: with a pool, and in pipeline mode",
     "mysql": "MariaDB or MySQL, beside langgraph-checkpoint-mysql: PyMySQL, and asyncmy for asyncio",
+    "redis": "Redis, beside the Valkey saver of langgraph-checkpoint-aws, which needs no modules either",
+    "etcd": "etcd, beside checkpoints that are stored whole: nobody else has a saver for it",
 }
 
 

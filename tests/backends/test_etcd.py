@@ -3,9 +3,11 @@
 import base64
 import datetime as dt
 import ipaddress
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from holdfast.run import run
 from holdfast.testing import Half, HalfName
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 from holdfast.url import open_store
+from services import places
 
 BOTH = pytest.mark.parametrize("half", ["sync", "async"])
 
@@ -133,15 +136,15 @@ class TestUsers:
     async def test_a_user_with_rights_on_a_prefix(self, guarded: Instance, half: HalfName) -> None:
         """Needs no more than these; logs in again when the server has forgotten the token, or doesn't know it."""
         saver = Half(f"etcd://ann:s%25c%3Aret@127.0.0.1:{guarded.port}/mine", half)
-        await saver.save("t", name(0), {"l": [LONG]})
+        await saver.save(half, name(0), {"l": [LONG]})
         cluster = backend_of(saver)._wire.cluster
         assert cluster.token
         cluster.token = "stale"
-        assert await saver.values("t") == {"l": [LONG]}
+        assert await saver.values(half) == {"l": [LONG]}
         guarded.stop()
         guarded.start()
-        await saver.save("t", name(1), {"l": [LONG] * 2}, parent=name(0))
-        assert await saver.values("t") == {"l": [LONG] * 2}
+        await saver.save(half, name(1), {"l": [LONG] * 2}, parent=name(0))
+        assert await saver.values(half) == {"l": [LONG] * 2}
         await saver.close()
 
     @pytest.mark.parametrize(
@@ -171,13 +174,12 @@ def backend_of(saver: Half) -> Any:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and certificates for a server and a client."""
-    folder = tmp_path_factory.mktemp("tls")
-    folder.chmod(0o755)
+def files() -> Iterator[Path]:
+    """An authority, and certificates for a server and a client, where the server's own user can read them."""
+    folder = places.claim(places.home() / f"tls-{token_hex(4)}")
     certificates(folder)
-    folder.parent.chmod(0o755)
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

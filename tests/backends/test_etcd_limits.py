@@ -74,12 +74,13 @@ def checkpoint(number: int) -> Any:
 async def test_more_labels_than_operations(url: str, half: HalfName) -> None:
     """Every key of the metadata can be searched for, and all of it goes with the thread."""
     saver = Half(url, half)
-    metadata = {f"key {number}": number for number in range(300)}
+    metadata: Any = {f"key {number}": number for number in range(300)}
     await saver.save("t", name(0), {"l": [LONG]}, **metadata)
     for number in (0, 150, 299):
         assert len(await saver.list(filter={f"key {number}": number})) == 1
     assert len(contents(url).hints) == 301
-    await saver.save("t", name(0), {"l": [LONG]}, **{"key 0": 1})
+    metadata = {"key 0": 1}
+    await saver.save("t", name(0), {"l": [LONG]}, **metadata)
     assert await saver.list(filter={"key 0": 0}) == []
     assert len(contents(url).hints) == 2
     await saver.delete_thread("t")

@@ -57,7 +57,10 @@ class TestClient(SaverContract):
         with mongolab.documents(database) as collection:
             collection.delete_many({"_id.t": {"$exists": True}})
             collection.delete_many({"_id.app": {"$exists": True}})
-        with pymongo.MongoClient(database, tz_aware=True, read_preference=pymongo.ReadPreference.NEAREST) as client:
+        client: pymongo.MongoClient[Any] = pymongo.MongoClient(
+            database, tz_aware=True, read_preference=pymongo.ReadPreference.NEAREST
+        )
+        with client:
             yield client
             # Ours to close: it still works after every saver on it was closed.
             assert client.admin.command("ping")["ok"] == 1

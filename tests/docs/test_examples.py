@@ -23,6 +23,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import etcdlab
 import pytest
 import servers
 
@@ -32,7 +33,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_SERVER_URL = re.compile(r"\b(?:postgresql|mysql)://[^\s/\"'`]+/agents\b")
+_SERVER_URL = re.compile(r"\b(?:(?:postgresql|mysql|etcd)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b")
 
 
 class Block(NamedTuple):
@@ -131,6 +132,10 @@ def databases() -> Iterator[Callable[[str], str]]:
     with ExitStack() as stack:
 
         def new(server: str) -> str:
+            if server == "etcd":
+                return stack.enter_context(etcdlab.fresh())
+            if server == "redis":
+                return stack.enter_context(servers.private(server, fast=True)).url
             if server != "postgres":
                 return stack.enter_context(servers.fresh(server))
             return stack.enter_context(postgres_database())

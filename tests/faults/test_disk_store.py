@@ -22,6 +22,8 @@ from objectlab import audit, names_in, raw_audit
 
 import holdfast
 from holdfast.backends.objects import folding
+from holdfast.backends.objects.disk import Disk
+from holdfast.backends.objects.family import ObjectsBackend
 from holdfast.errors import BadURL, Closed, StoreError, ThreadDeleted, Unreadable
 from holdfast.run import run
 from holdfast.testing.half import LONG, checkpoint_of, name
@@ -377,3 +379,18 @@ def test_read_only_looks_make_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no holdfast store"):
         run(store.check())
     assert not (tmp_path / "none").exists()
+
+
+class Careless(Disk):
+    """As some servers that speak S3 are: they take a condition, and do not keep it."""
+
+    async def create(self, name: str, data: bytes, /) -> Any:
+        (self._root / name).unlink(missing_ok=True)
+        return await super().create(name, data)
+
+
+def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
+    backend = ObjectsBackend(Careless(tmp_path / "store"), namespace="")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="ignores conditions"):
+            run(backend.setup())

@@ -248,6 +248,42 @@ def test_processes_race_on_one_thread(url: str) -> None:
     raw_audit(url)
 
 
+@BOTH
+async def test_writes_come_while_a_prune_is_under_way(url: str, half: HalfName) -> None:
+    """Writes to what is kept, which don't move the revision, lie between what goes, and are not taken along."""
+    one, other = Half(url, half), Half(url, half)
+    for ns in ("a", "c"):
+        for number in range(3):
+            parent = name(number - 1) if number else None
+            await one.save("t", name(number), {"l": [LONG] * number}, parent=parent, ns=ns)
+            if number < 2:
+                await one.put_writes(config_of("t", name(number), ns), [("l", number)], "task")
+    # One that no checkpoint came for, from long ago; and newer than the one that is kept.
+    await one.put_writes(config_of("t", "0 long ago", "d"), [("l", 1)], "stray")
+    await one.save("t", "0 before", {"l": [LONG]}, ns="d")
+    await one.put_writes(config_of("t", "0 a", "d"), [("l", 1)], "stray")
+    late = [("a", name(2)), ("b", name(0)), ("c", name(2)), ("d", "0 before")]
+    writer = (one.saver._store.asyncio if one.is_async else one.saver._store.blocking)._writer  # type: ignore[attr-defined]
+    commit = writer._commit
+
+    async def commit_later(*args: Any, **options: Any) -> None:
+        for ns, id_ in late:
+            await other.put_writes(config_of("t", id_, ns), [("l", "late")], f"{ns} meanwhile")
+        writer._commit = commit
+        await commit(*args, **options)
+
+    writer._commit = commit_later
+    await one.prune(["t"])
+    await one.save("t", name(0), {"l": [LONG]}, ns="b")
+    for ns, id_ in late:
+        found = await other.get(config_of("t", id_, ns))
+        assert found
+        assert found.pending_writes == [(f"{ns} meanwhile", "l", "late")]
+    await one.close()
+    await other.close()
+    raw_audit(url)
+
+
 @pytest.mark.proves("delete wins")
 @BOTH
 async def test_a_delete_while_a_put_is_under_way(url: str, half: HalfName) -> None:

@@ -1,4 +1,4 @@
-"""Redis that is killed, paused, full, or unheard, and writers that race: nothing is lost, halved, doubled or revived."""
+"""Redis that is killed, paused, full or unheard, and writers that race: nothing is lost, halved, doubled or revived."""
 
 import asyncio
 import subprocess
@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,9 +105,12 @@ class TestServer:
             await saver.save("t", name(0), {"l": [LONG]})
             admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 300_000)
             stored = 1
-            with pytest.raises(StoreError, match=r"maxmemory is reached; nothing of this operation was stored"):
+            try:
                 for stored in range(1, 200):
                     await saver.save("t", name(stored), {"l": [f"{stored} {LONG}"] * 9}, parent=name(stored - 1))
+            except StoreError as error:
+                assert "maxmemory is reached; nothing of this operation was stored" in str(error)  # noqa: PT017
+            assert stored < 199
             raw_audit(server.url)
             assert await saver.ids() == [name(number) for number in reversed(range(stored))]
             assert len((await saver.values("t"))["l"]) == 9
@@ -135,7 +137,7 @@ class TestServer:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounting a tmpfs is Linux's")
 @pytest.mark.proves("full")
-def test_its_disk_is_full(tmp_path: Path) -> None:
+def test_its_disk_is_full() -> None:
     """It ends rather than to acknowledge what it can't keep. With room again, all is there that it acknowledged."""
     with servers.private("redis") as server:
         server.stop()
@@ -146,12 +148,7 @@ def test_its_disk_is_full(tmp_path: Path) -> None:
             server.start()
             acknowledged = Acknowledged()
             with holdfast.Saver(with_options(server.url, retry=0.2)) as saver:
-                config = config_of("t")
-                with pytest.raises(StoreError):
-                    for step in range(3000):
-                        values = some_values(4, f"{step}")
-                        config = put(saver, config, values, step)
-                        acknowledged.hear(receipt(config, values))
+                fill_up(saver, acknowledged)
             subprocess.run(["mount", "-o", "remount,size=64m", str(server.data)], check=True)
             server.kill()
             server.start()
@@ -180,6 +177,19 @@ async def opened(proxy: Any) -> AsyncIterator[Open]:
     proxy[0].count()
     for saver in savers:
         await saver.close()
+
+
+def fill_up(saver: holdfast.Saver, acknowledged: Acknowledged) -> None:
+    """Put until the server is there no more."""
+    config = config_of("t")
+    for step in range(3000):
+        values = some_values(4, f"{step}")
+        try:
+            config = put(saver, config, values, step)
+        except StoreError:
+            return
+        acknowledged.hear(receipt(config, values))
+    pytest.fail("this disk never gets full")
 
 
 class TestReplies:
@@ -303,8 +313,7 @@ def counts(saver: Half) -> tuple[int, ...]:
     names = Names(url.partition("namespace=")[2].partition("&")[0])
     with closing(connect(url)) as client:
         return tuple(
-            sum(client.hlen(names.place(thread).keys[what]) for thread in ("t", "u", "new"))
-            for what in range(1, 4)
+            sum(client.hlen(names.place(thread).keys[what]) for thread in ("t", "u", "new")) for what in range(1, 4)
         )
 
 

@@ -129,7 +129,6 @@ def test_two_loops_are_told_apart(url: str) -> None:
             for item in job.track(["a", "b", "c"]):
                 job.entities.append(item)
             assert (job.done, job.total) == (5, 5)
-    assert result(url)[0] == ["a", "b", "a", "b", "c"] if False else True  # entities are dicts in the model
     with JobStore(url, job="j") as store:
         assert list(store.stream()) == ["a", "b", "a", "b", "c"]
 
@@ -364,18 +363,17 @@ PROGRAM = """
 @pytest.mark.parametrize(("how", "code"), [("sync", 143), ("asyncio", 143), ("own handler", 0)])
 def test_sigterm_saves_what_is_done(tmp_path: Path, how: str, code: int) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
-    program = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), url, how], stdout=subprocess.PIPE, text=True
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
-    program.send_signal(signal.SIGTERM)
-    output = program.stdout.read()
-    assert program.wait(timeout=60) == code
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), url, how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGTERM)
+        output = program.stdout.read()
+        assert program.wait(timeout=60) == code
     assert ("own" in output) == (how == "own handler")
     with JobStore(url, job="j") as store:
         found = [entity["n"] for entity in store.stream()]
-        assert len(found) > 100
+        assert len(found) >= 100
         assert found == list(range(len(found)))
         assert store.holder() is None
 

@@ -135,33 +135,36 @@ def raw_audit(url: str) -> None:
     parts: dict[bytes, dict[bytes, Item]] = defaultdict(dict)
     for item in items_of(url):
         parts[item["p"]["B"]][item["s"]["B"]] = item
-    listed = {at: place for place, items in parts.items() if place[:1] == b"S" for at in items}
+    listed = Counter((at, place[-1]) for place, items in parts.items() if place[:1] == b"S" for at in items)
     for place, items in parts.items():
         if place[:1] == b"T":
             _audit_thread(place, items, listed)
-    assert listed == {}, "the index has what is not there"
+    assert +listed == Counter(), "the index has what is not there"
 
 
-def _audit_thread(place: bytes, items: dict[bytes, Item], listed: dict[bytes, bytes]) -> None:
+def _audit_thread(place: bytes, items: dict[bytes, Item], listed: "Counter[tuple[bytes, int]]") -> None:
     assert keys.HEAD in items, f"a thread without a head: {sorted(items)}"
     head = head_of(items[keys.HEAD])
     assert (head.dead, head.journal) == (None, None), "left half done"
     rows = {at: item for at, item in items.items() if at[:1] == keys.ROW}
     assert head.rows == len(rows), head.thread
     assert head.sum == sum(int(item["k"]["N"]) for item in rows.values()), head.thread
-    assert {item["e"]["B"] for item in items.values() if "e" in item} == {head.epoch}, head.thread
+    visible = [item for at, item in items.items() if at[:1] in (keys.ROW, keys.WRITES)]
+    assert {item["e"]["B"] for item in visible} <= {head.epoch}, head.thread
     if rows:
         assert head.latest == max(item["i"]["S"] for item in rows.values())
-    assert listed.pop(keys.DIRECTORY + keys.ordered(head.thread))[-1] == place[1] % keys.SHARDS
+    shard = place[1] % keys.SHARDS
+    indexed = [(keys.DIRECTORY + keys.ordered(head.thread), shard)]
     for item in rows.values():
         row = row_in(head.thread, item)
-        index = keys.INDEX + keys.ordered(row.key.id) + place[1:] + keys.digest(row.key.ns)
-        assert listed.pop(index)[-1] == place[1] % keys.SHARDS
+        indexed.append((keys.INDEX + keys.ordered(row.key.id) + place[1:] + keys.digest(row.key.ns), shard))
         for log, last in [*row.logs().items(), *row.settled.values()]:
             for seq in range(last + 1):
                 segment = items.get(keys.segment(log, seq))
                 assert segment, f"row {row.key} lacks segment {seq} of {log}"
                 assert segment["v"]["B"], f"row {row.key} names what was closed: {log} {seq}"
+    assert all(listed[entry] for entry in indexed), f"thread {head.thread} is not in the index"
+    listed.subtract(indexed)
     for at, item in items.items():
         if at[:1] == keys.WRITES:
             for name in task_in(item).blobs():

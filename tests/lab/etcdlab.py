@@ -192,18 +192,18 @@ def raw_audit(url: str) -> None:
     found = contents(url)
     for (app, key), row in found.rows.items():
         for log, last in row.logs().items():
-            values = [found.segments.get((app, key.thread, log, seq), CLOSED) for seq in range(last + 1)]
-            assert CLOSED not in values, f"a segment of {log} is missing on {key}"
+            data = [found.segments.get((app, key.thread, log, seq), CLOSED) for seq in range(last + 1)]
+            assert CLOSED not in data, f"a segment of {log} is missing on {key}"
     owners = {(app, thread) for app, thread, *_ in found.segments}
     owners |= {(app, key.thread) for app, key in found.rows} | {(app, key.thread) for app, key, _ in found.tasks}
     assert owners <= found.threads
     assert found.rows.keys() == found.labels.keys()
     hints = Counter(found.hints)
     assert hints == Counter({where: 1 + len(row.labels) for where, row in found.rows.items()})
-    values = [(app, thread, value) for (app, thread, _, _), value in found.segments.items()]
+    values: list[tuple[str, str, bytes]] = [(k[0], k[1], value) for k, value in found.segments.items()]
     values += [(app, key.thread, value) for (app, key, _), value in found.tasks.items()]
-    for app, thread, value in values:
-        place = find_data(value)
+    for app, thread, stored in values:
+        place = find_data(stored)
         if isinstance(place, Elsewhere):
             assert found.parts[app, thread, place.token] == place.parts
     assert all(len(leases) == 1 for leases in found.leases.values()), "half of a thread would go"

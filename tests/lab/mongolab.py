@@ -26,8 +26,12 @@ def fresh(server: str | Instance = "mongodb") -> Iterator[str]:
     name = f"t_{token_hex(8)}"
     yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     if isinstance(server, str):  # a private one is thrown away with all that is in it
-        with pymongo.MongoClient(url) as client:
+        with _client(url) as client:
             client.drop_database(name)
+
+
+def _client(url: str) -> "pymongo.MongoClient[dict[str, Any]]":
+    return pymongo.MongoClient(url)
 
 
 def with_options(url: str, **options: Any) -> str:
@@ -46,7 +50,7 @@ def directly(url: str) -> str:
 @contextmanager
 def documents(url: str) -> Iterator[Any]:
     """The collection of a store, past the saver."""
-    with pymongo.MongoClient(with_options(url, **dict.fromkeys(_OURS))) as client:
+    with _client(with_options(url, **dict.fromkeys(_OURS))) as client:
         yield client.get_default_database()["holdfast"]
 
 

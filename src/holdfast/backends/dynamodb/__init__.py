@@ -5,7 +5,8 @@
 
 Options: `namespace`; `endpoint` (of another server than the region's own); `profile` (of the files that boto3 reads);
 `create` (`false`: never create the table); `pool` (connections at most); `retry` (seconds to keep trying when the
-server is away or has too much to do); `timeout` (seconds to wait for an answer). Without key and secret, boto3 finds
+server is away or has too much to do); `timeout` (seconds to wait for an answer); `ttl` (seconds after its last change
+at which a thread is gone). Without key and secret, boto3 finds
 credentials as it does everywhere; on this machine's own loopback any will do.
 """
 
@@ -25,9 +26,10 @@ from holdfast.errors import BadURL
 from holdfast.fork import ForkSafeLock
 from holdfast.url import URL
 
-_OPTIONS = ("create", "endpoint", "pool", "profile", "retry", "timeout")
+_OPTIONS = ("create", "endpoint", "pool", "profile", "retry", "timeout", "ttl")
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _LONGEST = 86_400
+_CENTURY = 3_155_760_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _USUAL_TABLE = "holdfast"
 _one_at_a_time = ForkSafeLock()  # sessions are no good to several threads
@@ -57,6 +59,7 @@ def open_dynamodb(url: URL) -> Store:
         pool=pool,
         read_only=url.read_only,
         secret=url.password,
+        ttl=int(_number(url, "ttl", 0, smallest=1, largest=_CENTURY)) if "ttl" in url.options else None,
     )
     return _store(access, url.namespace, creates=_flag(url, "create") and not url.read_only)
 
@@ -118,12 +121,12 @@ def _flag(url: URL, option: str) -> bool:
     return value == "true"
 
 
-def _number(url: URL, option: str, default: float, *, smallest: float = 0) -> float:
+def _number(url: URL, option: str, default: float, *, smallest: float = 0, largest: float = _LONGEST) -> float:
     try:
         given = float(url.options.get(option, default))
     except ValueError:
         given = -1
-    if not smallest <= given <= _LONGEST:
-        msg = f"{option} must be a number from {smallest:g} to {_LONGEST:g}, not {url.options[option]!r}"
+    if not smallest <= given <= largest:
+        msg = f"{option} must be a number from {smallest:g} to {largest:,.0f}, not {url.options[option]!r}"
         raise BadURL(msg)
     return given

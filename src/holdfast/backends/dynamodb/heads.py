@@ -5,6 +5,7 @@ names it: from that moment on it is made, and whoever meets it first carries it 
 mark in its head: from that moment on it is gone, and the next who wants its name takes away what is left of it.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,9 @@ import ormsgpack
 
 from holdfast.backends.dynamodb import keys
 from holdfast.backends.dynamodb.failures import Cancelled, Unmet
-from holdfast.backends.dynamodb.items import Head, Item, binary, head_of, key_of, place_of, size_of
+from holdfast.backends.dynamodb.items import Head, Item, binary, head_of, key_of, number, place_of, size_of
 from holdfast.backends.dynamodb.keys import Application, Place
+from holdfast.backends.dynamodb.lifetime import Lifetime, is_over
 from holdfast.backends.dynamodb.wire import (
     LARGEST,
     MOST_AT_ONCE,
@@ -55,6 +57,7 @@ class Heads:
         self._wire = wire
         self._table = wire.access.table
         self._application = application
+        self.lifetime = Lifetime(wire.access.ttl)
         self._known: dict[str, tuple[bytes, int | None]] = {}
 
     # What is remembered: never more than a guess, which every transaction checks.
@@ -88,17 +91,50 @@ class Heads:
         if head is not None and head.journal and not head.dead:
             await self._finish(thread, head.journal)
             return await self.read(thread)
-        if head is not None and head.dead:
+        if head is not None and (head.dead or is_over(head)):
             head = None
         self.remember(thread, head and head.epoch, head and head.revision)
         return head
 
     async def cleared(self, thread: str, found: Item | None) -> Head | None:
-        """The same for who is going to write: nothing is left of a thread that was deleted."""
-        while found and "d" in found:
-            await self.sweep(thread, found["d"]["B"])
-            found = await self._wire.get(Place(self._application.thread(thread), keys.HEAD))
-        return await self.seen(thread, found)
+        """The same for who is going to write: of a thread that is gone nothing is left, and one that is not lasts."""
+        place = Place(self._application.thread(thread), keys.HEAD)
+        while found and ("d" in found or is_over(head_of(found))):
+            if "d" in found:
+                await self.sweep(thread, found["d"]["B"])
+            else:
+                await self.bury(thread, only_if="y <= :y", values={":y": found["y"]})
+            found = await self._wire.get(place)
+        head = await self.seen(thread, found)
+        if head is not None and self.lifetime.is_short(head):
+            await self._set_anew(thread, head)
+            return await self.read(thread)
+        return head
+
+    async def _set_anew(self, thread: str, head: Head) -> None:
+        """Let all items of a thread be there as long as those that are stored now."""
+        place = self._application.thread(thread)
+        ttl = self.lifetime.ttl
+        until = {":x": number(self.lifetime.horizon(ttl))} if ttl is not None else {}
+        change = "SET x = :x" if until else "REMOVE x"
+        span = Span(place, keys.HEAD + b"\0", keys.ceiling(b"\xff"), attributes=("p", "s", "n", "i"))
+        places = [op.place for item in await self._wire.read(span) for op in self._removal(place, item)]
+        places.append(self._application.directory(place, thread))
+        await self._wire.gather([self._set_one(each, change, until) for each in places])
+        ends = {":y": number(head.expires or int(time.time()) + ttl)} if ttl is not None else {}
+        changes = "SET x = :x, h = :x, y = :y" if ends else "REMOVE x, h, y"
+        try:
+            await self._wire.update(
+                Place(place, keys.HEAD), changes, "e = :e", {":e": binary(head.epoch), **until, **ends}
+            )
+        except Unmet:
+            return
+
+    async def _set_one(self, place: Place, change: str, values: Item) -> None:
+        try:
+            await self._wire.update(place, change, "attribute_exists(p)", values)
+        except Unmet:
+            return  # it is gone by now
 
     async def _finish(self, thread: str, journal: bytes) -> None:
         """Carry out a change that was begun. Who may only read waits until somebody else has done so."""
@@ -121,7 +157,9 @@ class Heads:
         pieces = [packed[start : start + _CHUNK] for start in range(0, len(packed), _CHUNK)]
         await self._wire.write(
             [
-                {**key_of(Place(place, keys.JOURNAL + token + count.to_bytes(4))), "v": binary(piece)}
+                self.lifetime.stamp(
+                    {**key_of(Place(place, keys.JOURNAL + token + count.to_bytes(4))), "v": binary(piece)}
+                )
                 for count, piece in enumerate(pieces)
             ]
         )
@@ -160,7 +198,7 @@ class Heads:
 
     # Threads that are deleted.
 
-    async def bury(self, thread: str) -> None:
+    async def bury(self, thread: str, *, only_if: str = "attribute_exists(p)", values: Item | None = None) -> None:
         """Delete a thread. When the mark is set it is gone; then all that is left of it is taken away."""
         place = self._application.thread(thread)
         mark = unique(96).to_bytes(12)
@@ -170,8 +208,8 @@ class Heads:
                 await self._wire.update(
                     Place(place, keys.HEAD),
                     "SET d = :d",
-                    "attribute_exists(p) AND attribute_not_exists(d) AND attribute_not_exists(j)",
-                    {":d": binary(mark)},
+                    f"{only_if} AND attribute_not_exists(d) AND attribute_not_exists(j)",
+                    {":d": binary(mark), **(values or {})},
                 )
                 break
             except Unmet as unmet:
@@ -184,7 +222,9 @@ class Heads:
                 if head.dead:  # ours, if an answer was lost
                     mark = head.dead
                     break
-                await self.carry_out(place, head.journal or b"")
+                if head.journal is None:  # it has been changed since, and is there for longer
+                    return
+                await self.carry_out(place, head.journal)
         await self.sweep(thread, mark)
 
     async def _has_remains(self, place: bytes) -> bool:

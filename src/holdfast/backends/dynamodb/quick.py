@@ -89,6 +89,7 @@ class Quick:
         self._table = wire.access.table
         self._application = application
         self._heads = heads
+        self._lifetime = heads.lifetime
         self._change = change
         self._place = application.thread(change.thread)
         self._version = token()
@@ -154,18 +155,20 @@ class Quick:
         epoch = self._heads.known(change.thread)
         row = self._row
         if epoch is None:
-            head = Head(change.thread, self._heads.new_epoch(), self._heads.first_revision())
+            head = self._lifetime.begun(Head(change.thread, self._heads.new_epoch(), self._heads.first_revision()))
             if row is not None:
                 head = head._replace(rows=1, sum=self._version, latest=row.key.id)
-            parts.add(put_part(self._table, head.item(self._place), "attribute_not_exists(p)"), self._not_as_known)
+            item = self._lifetime.stamp(head.item(self._place))
+            parts.add(put_part(self._table, item, "attribute_not_exists(p)"), self._not_as_known)
             entry = key_of(self._application.directory(self._place, change.thread)) | {"t": text(change.thread)}
-            parts.add(put_part(self._table, entry))
+            parts.add(put_part(self._table, self._lifetime.stamp(entry)))
             return head.epoch
         changes, values = ["r = r + :one"], {":e": binary(epoch), ":one": number(1)}
         conditions = ["e = :e", "attribute_not_exists(d)", "attribute_not_exists(j)"]
         if change.revision is not None:
             conditions.append("r = :r")
             values[":r"] = number(change.revision)
+        self._lifetime.prolonged(changes, conditions, values)
         if row is not None:
             old = self._old_row if self._old_row and self._old_row["e"]["B"] == epoch else None
             changes += ["n = n + :n", "z = z + :z"]
@@ -205,7 +208,7 @@ class Quick:
             values = mine | {":nothing": number(0)}
             parts.add(check_part(self._table, place, condition, values), _refuse("segment"))
         for segment in change.segments:
-            item = segment_item(self._place, segment, epoch)
+            item = self._lifetime.stamp(segment_item(self._place, segment, epoch))
             parts.add(put_part(self._table, item, "attribute_not_exists(p)"), _refuse("segment"))
 
     # Rows and writes.
@@ -221,8 +224,9 @@ class Quick:
         item = row_item(self._place, self._row, epoch, settled, self._version)
         condition = "k = :k" if old else "attribute_not_exists(p)"
         values = {":k": number(int_of(old, "k"))} if old else None
-        parts.add(put_part(self._table, item, condition, values), self._not_new)
-        parts.add(put_part(self._table, index_item(self._application, self._place, self._row, epoch)))
+        parts.add(put_part(self._table, self._lifetime.stamp(item), condition, values), self._not_new)
+        index = index_item(self._application, self._place, self._row, epoch)
+        parts.add(put_part(self._table, self._lifetime.stamp(index)))
 
     async def _not_new(self, found: Item | None) -> None:
         if found is not None and int_of(found, "k") == self._version:
@@ -243,9 +247,10 @@ class Quick:
             item, blobs = task_items(self._place, task._replace(entries=entries, version=token()), epoch)
             condition = "k = :k" if old else "attribute_not_exists(p)"
             values = {":k": number(int_of(old, "k"))} if old else None
-            parts.add(put_part(self._table, item, condition, values), self._other_writes(place))
+            stamped = self._lifetime.stamp(item)
+            parts.add(put_part(self._table, stamped, condition, values), self._other_writes(place))
             for blob in blobs:
-                parts.add(put_part(self._table, blob))
+                parts.add(put_part(self._table, self._lifetime.stamp(blob)))
             if before:
                 for name in before.blobs() - task_in(item).blobs():
                     parts.add(delete_part(self._table, Place(self._place, keys.BLOB + name)))

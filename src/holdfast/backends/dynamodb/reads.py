@@ -121,7 +121,12 @@ class Reads:
             head = await self.heads.seen(thread, found)
             if (is_strict and head and head.revision != known) or (found and "j" in found):
                 items = await self._in_thread(partition, query)
-        return self._believed(query, {thread: head}, [(thread, item) for item in items])
+        rows, heads = self._believed(query, {thread: head}, [(thread, item) for item in items])
+        if head and query.limit is not None and len(rows) < query.limit and _has_strays(items, head):
+            # What is left of a thread that has expired stands in the way: read past it.
+            items = await self._in_thread(partition, query._replace(limit=None))
+            return self._believed(query, {thread: head}, [(thread, item) for item in items])
+        return rows, heads
 
     async def _head(self, partition: bytes) -> list[Item]:
         return [await self.wire.get(Place(partition, keys.HEAD)) or {}]
@@ -323,6 +328,10 @@ class Reads:
         complete = [name for name in names if not ends or keys.group(name) <= min(ends)]
         behind = sorted(name for name in complete if after is None or name > after)
         return behind, not ends
+
+
+def _has_strays(items: Sequence[Item], head: Head) -> bool:
+    return any(item["e"]["B"] != head.epoch for item in items)
 
 
 def _upper(query: Query) -> str | None:

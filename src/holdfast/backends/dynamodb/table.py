@@ -11,6 +11,7 @@ from holdfast.backends.dynamodb.wire import Turns, Wire
 from holdfast.errors import SchemaTooNew, StoreError
 
 _FORMAT = 1
+_EXPIRY = "x"
 _SCHEMA = [("p", "HASH"), ("s", "RANGE")]
 
 
@@ -38,6 +39,26 @@ class Table:
             except Unmet:
                 found = await self._format()
         self._check_format(found)
+        if self._wire.access.ttl is not None:
+            await self._let_expire()
+
+    async def _let_expire(self) -> None:
+        """Have DynamoDB delete items when their time is over, unless it does already."""
+        told = (await self._wire.request("describe_time_to_live"))["TimeToLiveDescription"]
+        if told["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+            try:
+                await self._wire.request(
+                    "update_time_to_live", TimeToLiveSpecification={"Enabled": True, "AttributeName": _EXPIRY}
+                )
+            except StoreError as error:
+                if "already" not in str(error):  # somebody else was quicker
+                    raise
+        elif told.get("AttributeName") != _EXPIRY:
+            msg = (
+                f"{self._wire.access.name} expires items by {told.get('AttributeName')!r}, and ?ttl needs it to do so "
+                f"by {_EXPIRY!r}: change that, or name another table"
+            )
+            raise StoreError(msg)
 
     async def check(self) -> None:
         """Raise unless the table is there, and of this format."""

@@ -293,8 +293,9 @@ class Thorough:
 
     async def _commit(self, stored: Stored, head: Head | None, changed: Head) -> bool:
         """Put all of it in place, if the thread is still as it was read; whether it was."""
-        first = stored.first
-        ops = [Op(place, item) for place, item in stored.ops.items()]
+        stamp = self._heads.lifetime.stamp
+        first = [stamp(item) for item in stored.first]
+        ops = [Op(place, item and stamp(item)) for place, item in stored.ops.items()]
         together = [Op(place_of(item), item) for item in first] + ops
         if not _fits(together):
             await self._put_first(first)
@@ -315,8 +316,10 @@ class Thorough:
         return True
 
     def _head_part(self, head: Head | None, changed: Head) -> Item:
+        lifetime = self._heads.lifetime
         if head is None:
-            return put_part(self._table, changed.item(self._place), "attribute_not_exists(p)")
+            item = lifetime.stamp(lifetime.begun(changed).item(self._place))
+            return put_part(self._table, item, "attribute_not_exists(p)")
         values = {
             ":e": binary(head.epoch),
             ":old": number(head.revision),
@@ -326,17 +329,18 @@ class Thorough:
             ":m": text(changed.latest),
             ":k": binary(self._token),
         }
-        update = "SET r = :r, n = :n, z = :z, m = :m, k = :k"
-        if changed.journal:
-            update += ", j = :k"
-        condition = "e = :e AND r = :old AND attribute_not_exists(d) AND attribute_not_exists(j)"
+        changes = ["r = :r", "n = :n", "z = :z", "m = :m", "k = :k", *(["j = :k"] if changed.journal else [])]
+        conditions = ["e = :e", "r = :old", "attribute_not_exists(d)", "attribute_not_exists(j)"]
+        lifetime.prolonged(changes, conditions, values)
+        update, condition = f"SET {', '.join(changes)}", " AND ".join(conditions)
         return update_part(self._table, Place(self._place, keys.HEAD), update, condition, values)
 
     def _directory(self, head: Head | None) -> list[Item]:
         if head is not None:
             return []
         entry = key_of(self._application.directory(self._place, self._change.thread))
-        return [put_part(self._table, entry | {"t": text(self._change.thread)})]
+        entry["t"] = text(self._change.thread)
+        return [put_part(self._table, self._heads.lifetime.stamp(entry))]
 
     async def _put_first(self, items: Sequence[Item]) -> None:
         """Store what nothing names yet. A number in a log that others use, too, is taken only if it is free."""

@@ -58,6 +58,7 @@ class Access:
     pool: int = 16
     read_only: bool = False
     secret: str = ""
+    ttl: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,11 @@ class Draft:
         for make in (keys.row, keys.label):
             yield from _runs({make(key.ns, key.id) for key in there}, {make(key.ns, key.id) for key in doomed})
         strays = {key for key in listing.tasks if self._is_stray(key, there - doomed, doomed)}
-        yield from _runs(set(listing.tasks), strays)
+        # Writes to the newest row of a namespace, and those that come before there is any, move no revision: what
+        # goes must not reach across the places where they would lie.
+        fences = {keys.writes_on(key.ns, key.id, key.id).start for key in there - doomed}
+        fences |= {keys.writes_in(self._keys.read_task(key)[0].ns).start for key in listing.tasks}
+        yield from _runs({*listing.tasks, *fences}, strays)
         ends = self._ends(listing, trim)
         yield from (Unit([self._put(key, CLOSED)]) for key in sorted(ends))
         new = {keys.segment(segment.log, segment.seq) for segment in self._change.segments}

@@ -170,9 +170,13 @@ class ThreadKeys:
         """The writes of a task."""
         return self._root + b"w" + name(ns) + newest(id_) + name(task)
 
+    def writes_in(self, ns: str) -> Span:
+        """All writes of a namespace."""
+        return under(self._root + b"w" + name(ns))
+
     def writes_on(self, ns: str, newest_id: str, oldest_id: str) -> Span:
         """The writes on checkpoints between two, those included."""
-        start = self._root + b"w" + name(ns)
+        start = self.writes_in(ns).start
         return Span(start + newest(newest_id), under(start + newest(oldest_id)).stop)
 
     def read_task(self, key: bytes) -> tuple[Key, str]:

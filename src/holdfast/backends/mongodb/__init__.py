@@ -24,6 +24,7 @@ _OURS = ("collection", "namespace", "retry")
 _NAME = "holdfast"
 _LONGEST = 86_400
 _LONGEST_NAME = 120
+_LONGEST_DATABASE = 63
 # Of a database's name MongoDB refuses these everywhere or on some systems.
 _ODD = frozenset('/\\. "$*<>:|?\0')
 _DEFAULTS = {"appname": "holdfast", "serverselectiontimeoutms": 5_000}
@@ -35,7 +36,7 @@ def open_mongodb(url: URL) -> Store:
     rest = "&".join(option for option in query.split("&") if unquote_plus(option.partition("=")[0]) not in _OURS)
     given = _driver_options(url, rest)
     database = url.path.removeprefix("/") or _NAME
-    if not set(database).isdisjoint(_ODD) or len(database) > 60:
+    if not set(database).isdisjoint(_ODD) or len(database) > _LONGEST_DATABASE:
         msg = f"{_name(url)}: {database!r} is no name of a database"
         raise BadURL(msg)
     access = Access(
@@ -47,7 +48,7 @@ def open_mongodb(url: URL) -> Store:
         password=url.password,
         retry=_retry(url),
     )
-    return _store(access, BlockingWire(access), AsyncioWire(access), url.namespace)
+    return _store(BlockingWire(access), AsyncioWire(access), url.namespace)
 
 
 def use_client(client: Any, *, namespace: str) -> Store:
@@ -58,13 +59,12 @@ def use_client(client: Any, *, namespace: str) -> Store:
     database = client.get_default_database(_NAME).name
     access = Access(name="the MongoDB client that was handed in", database=database, collection=_NAME)
     if isinstance(client, AsyncMongoClient):
-        return _store(access, OnlyAsyncio(access), AsyncioWire(access, client), namespace)
+        return _store(OnlyAsyncio(access), AsyncioWire(access, client), namespace)
     blocking = BlockingWire(access, client)
-    return _store(access, blocking, ThreadedWire(blocking), namespace)
+    return _store(blocking, ThreadedWire(blocking), namespace)
 
 
-def _store(access: Access, blocking: Wire, asyncio: Wire, namespace: str) -> Store:
-    del access
+def _store(blocking: Wire, asyncio: Wire, namespace: str) -> Store:
     homes = Homes()
     return Store(MongoBackend(blocking, homes, app=namespace), MongoBackend(asyncio, homes, app=namespace))
 

@@ -142,7 +142,7 @@ class MongoBackend:
         /,
     ) -> Found:
         """One aggregate."""
-        pipeline = logs_and_writes(self.collection, self._app, thread, ns, logs, ids)
+        pipeline = logs_and_writes(self.collection, self.head_id(thread), ns, logs, ids)
         found = (await self._ask(pipeline, Query(thread))).found
         wanted = frozenset(channels)
         return Found([], found.segments, [w for w in found.writes if w.channel in wanted], found.revisions)
@@ -256,7 +256,7 @@ class MongoBackend:
         names += [task_id(home, key, task) for key, task in {write[:2] for write in change.writes}]
         if not names:
             return False
-        question = [{"$match": {"_id": {"$in": names}, "made": token}}, {"$project": {"_id": 1}}]
+        question: Pipeline = [{"$match": {"_id": {"$in": names}, "made": token}}, {"$project": {"_id": 1}}]
         return len(await self.wire.read(question)) == len(names)
 
     def restless(self, thread: str) -> StoreError:

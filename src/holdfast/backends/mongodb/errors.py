@@ -71,7 +71,7 @@ def explained(error: PyMongoError, where: str, password: str) -> StoreError:
 _UNREACHED = "is the server running, and may this machine reach it?"
 _HINTS = {
     13: "this user lacks a right; it needs the role readWrite on the database",
-    18: "check user and password of the URL (write special characters as %XX), and where the user is: ?authSource=admin",
+    18: "check user and password of the URL (write special characters as %XX), and where it is: ?authSource=admin",
     8000: "check user and password of the URL (write special characters as %XX)",
     14031: "the server's disk is full; nothing of this operation can be relied on before it has room again",
     10334: "a document would be larger than MongoDB takes",

@@ -17,8 +17,8 @@ looked at all that it leans on.
 All names and values that come from outside are values in here, never names of fields or parts of an expression.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from bson import MaxKey
@@ -151,11 +151,14 @@ def settle(home: int, key: Key, settled: Mapping[str, Ref]) -> Statement:
 
 def put_writes(home: int, writes: Iterable[Write], token: int) -> Iterator[Statement]:
     """Writes, those of a task in one document: all of them are there at once."""
-    for (key, task), group in groupby(sorted(writes), lambda write: (write.key, write.task)):
+    tasks: dict[tuple[Key, str], list[Write]] = defaultdict(list)
+    for write in writes:
+        tasks[write.key, write.task].append(write)
+    for (key, task), written in tasks.items():
         name = task_id(home, key, task)
         items: list[Document] = []
         size = 0
-        for number, write in enumerate(group):
+        for number, write in enumerate(_those_that_stand(written)):
             item = {"idx": write.idx, "part": write.part, "channel": write.channel, "path": write.path}
             length = len(write.value)
             if length > _LONG_WRITE or size + length > _LONG_WRITES:
@@ -166,6 +169,18 @@ def put_writes(home: int, writes: Iterable[Write], token: int) -> Iterator[State
                 size += length
                 items.append({**item, "value": write.value})
         yield Statement({"q": {"_id": name}, "u": _merged(items, token), "upsert": True}, "twice", size)
+
+
+def _those_that_stand(writes: Iterable[Write]) -> Iterator[Write]:
+    """Of the writes of one task, each by one name."""
+    standing: dict[int, dict[int, Write]] = {}
+    for write in writes:
+        parts = standing.setdefault(write.idx, {})
+        if write.idx < 0 and write.part == 0:
+            parts.clear()
+        parts.setdefault(write.part, write)
+    for parts in standing.values():
+        yield from parts.values()
 
 
 def _merged(items: Sequence[Document], token: int) -> list[Document]:

@@ -15,10 +15,8 @@ from holdfast.backends.mongodb.layout import (
     Statement,
     all_at,
     begins,
-    needs_row,
     put_segment,
     rewrite,
-    row_id,
     segment_id,
     settle,
 )
@@ -117,7 +115,7 @@ def _check(change: Change, there: Sequence[Document]) -> None:
 
 async def _check_leans(store: "MongoBackend", change: Change, home: int) -> None:
     names = [segment_id(home, log, seq) for log, seq in change.leans.items()]
-    question = [{"$match": {"_id": {"$in": names}, "data": {"$ne": b""}}}, {"$project": {"_id": 1}}]
+    question: list[Document] = [{"$match": {"_id": {"$in": names}, "data": {"$ne": b""}}}, {"$project": {"_id": 1}}]
     if len(await store.wire.read(question)) < len(names):
         raise Conflict("segment")
 

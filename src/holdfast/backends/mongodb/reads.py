@@ -63,14 +63,14 @@ def rows(collection: str, app: str, query: Query) -> Pipeline:
 
 
 def logs_and_writes(
-    collection: str, app: str, thread: str, ns: str, logs: Mapping[str, int], ids: Collection[str]
+    collection: str, head: Document, ns: str, logs: Mapping[str, int], ids: Collection[str]
 ) -> Pipeline:
     """Segments of some logs, all writes to some checkpoints, and the revision."""
     to = {"t": "$t", "to": _literal(ns), "id": "$$this"}
     written = {"$map": {"input": _literal(sorted(ids)), "in": {"lo": to, "hi": {**to, "task": MaxKey()}}}}
     ranges = _ranges(_literal([[log, seq] for log, seq in logs.items()]))
     return [
-        {"$match": {"_id": head_id(app, thread)}},
+        {"$match": {"_id": head}},
         {"$set": {"head": "$_id", "names": [], "wants": {"$concatArrays": [ranges, written]}}},
         {"$set": {"_id": "$t", "want": _AND_HEAD}},
         *_fetched(collection, {"made": 0}),
@@ -96,7 +96,9 @@ def threads(collection: str, app: str, after: str | None, limit: int) -> Pipelin
 
 def thread_of(query: Query) -> str | None:
     """The one thread that a query is about; None if it is about several."""
-    named = {key.thread for key in query.keys} or {query.thread}
+    if not query.keys:
+        return query.thread
+    named = {key.thread for key in query.keys}
     return named.pop() if len(named) == 1 else None
 
 

@@ -10,7 +10,7 @@ from holdfast.backends.objects.log import Log
 from holdfast.backends.objects.names import FORMAT, folder_of, is_long
 from holdfast.backends.objects.reading import Moved, Wanted
 from holdfast.backends.objects.state import State
-from holdfast.backends.objects.wires import Objects
+from holdfast.backends.objects.wires import Objects, Tag
 from holdfast.backends.packing import place as sorted_by
 from holdfast.backends.packing import row_of, unpack_refs
 from holdfast.engine.records import Change, Found, Key, Limits, Query, Row, Segment, ThreadInfo, Write
@@ -40,12 +40,25 @@ class ObjectsBackend:
         self._app = folder_of(namespace)
 
     async def setup(self) -> None:
-        """Mark the store with its format, unless it is marked already."""
+        """Mark the store with its format, unless it is marked already; and see whether it keeps its conditions."""
         found = await self._format()
         if found is not None:
             self._check_format(found)
         elif not self.wire.read_only:
-            await self.wire.create(FORMAT, f"{_FORMAT}\n".encode())
+            mark = f"{_FORMAT}\n".encode()
+            if await self.wire.create(FORMAT, mark) is not None:
+                await self._test_conditions(mark)
+
+    async def _test_conditions(self, mark: bytes) -> None:
+        """Raise unless the store refuses to make what is there, and to replace what is not as it was."""
+        again = await self.wire.create(FORMAT, mark)
+        if again is not None or await self.wire.swap(FORMAT, mark, Tag("0" * 32, "1")) is not None:
+            await self.wire.delete("", [FORMAT])
+            msg = (
+                f"{self.wire.where('')}: this store ignores conditions of a write (If-None-Match, If-Match), so that "
+                "two writers would overwrite each other's checkpoints; holdfast needs one that keeps them"
+            )
+            raise StoreError(msg)
 
     async def check(self, *, outdated: bool = False) -> None:
         """Read the store's mark."""

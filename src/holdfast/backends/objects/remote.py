@@ -188,7 +188,7 @@ class Remote(ABC):
     async def delete(self, folder: str, names: Sequence[str], /) -> None:
         """One request for each thousand objects, where the bucket can do that."""
         self._check_writes()
-        paths = [self._path(f"{folder}/{name}") for name in names]
+        paths = [self._path(f"{folder}/{name}".lstrip("/")) for name in names]
         self._shelf.forget(paths)
         if self._bucket.deletes_many:
             await self._call(folder, "delete", paths)

@@ -1,7 +1,7 @@
 """S3, and whatever speaks as it does: `s3://bucket/prefix?region=eu-central-1`.
 
-Conditional puts are what everything rests on. Amazon's S3 has them, and so have Cloudflare R2, MinIO, Ceph, SeaweedFS
-and others in versions since 2024; `setup` does not take a server's word for it.
+Everything rests on conditional puts. Amazon's S3 has them since the end of 2024, and so have others that speak as it
+does, in versions since then. `setup` does not take a server's word for it: it tries.
 """
 
 from obstore.store import S3Store

@@ -12,6 +12,7 @@ an answer); `unix_socket` (the path of one). For rediss://: `ssl` (`verify_ident
 No module is needed. Everything happens in scripts that run in the server, one for a read and one for a change.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from redis.asyncio.retry import Retry as AsyncioRetry
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.cluster import ClusterNode
+from redis.connection import AbstractConnection
 from redis.retry import Retry
 
 from holdfast.backends import Store
@@ -40,6 +42,9 @@ _SWITCH = {"true": True, "1": True, "false": False, "0": False}
 _PORT = 6379
 _LONGEST = 86_400
 _CENTURY = 3_155_760_000
+# Or else each new connection tells the server the driver's name and version, in two round trips.
+_HAS_DRIVER_INFO = "driver_info" in inspect.signature(AbstractConnection.__init__).parameters
+_SILENT = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": None, "lib_version": None}
 
 
 def open_redis(url: URL) -> Store:
@@ -93,7 +98,8 @@ def _server(url: URL) -> tuple[Callable[[], Any], Callable[[], Any]]:
         raise BadURL(msg)
     timeout = _number(url, "timeout", 10, smallest=0.001)
     pool = int(_number(url, "pool", 16, smallest=1))
-    options: dict[str, Any] = {**_common(url, timeout), "db": int(db), "max_connections": pool, "timeout": timeout}
+    options: dict[str, Any] = {**_common(url, timeout), **_SILENT}
+    options |= {"db": int(db), "max_connections": pool, "timeout": timeout}
     socket = url.options.get("unix_socket")
     if socket and (url.host or url.scheme == "rediss"):
         msg = "a unix_socket has no host, and no TLS: redis:///0?unix_socket=/run/redis.sock"

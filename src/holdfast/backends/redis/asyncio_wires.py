@@ -49,7 +49,12 @@ class AsyncioWire(ClientWire):
         return here[0]
 
     async def _command(self, client: Any, *args: Any, **options: Any) -> Any:
-        return await client.execute_command(*args, **options)
+        try:
+            return await client.execute_command(*args, **options)
+        except AttributeError as error:
+            # The driver's client for clusters writes to connections that another task has just found broken.
+            msg = "the connection broke before anything was sent"
+            raise ConnectionError(msg) from error
 
     async def _pipeline(self, client: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
         async with client.pipeline(transaction=False) as pipeline:
@@ -92,9 +97,9 @@ class ThreadedWire:
         """Run scripts."""
         return await asyncio.to_thread(lambda: run(self._wire.calls(calls)))
 
-    async def look_at_server(self, *, expires: bool) -> None:
-        """Warn, once, of a server that throws keys away by itself."""
-        await asyncio.to_thread(lambda: run(self._wire.look_at_server(expires=expires)))
+    async def greet(self, key: bytes, *, expires: bool) -> Any:
+        """What a key holds; and a warning, once, of a server that throws keys away by itself."""
+        return await asyncio.to_thread(lambda: run(self._wire.greet(key, expires=expires)))
 
     async def close(self) -> None:
         """Nothing here is ours."""

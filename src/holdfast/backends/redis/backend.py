@@ -33,12 +33,11 @@ class RedisBackend:
 
     async def setup(self) -> None:
         """Leave a mark that says how things are kept here; whoever comes first does."""
-        stored = await self.wire.command("GET", FORMAT_KEY)
+        stored = await self.wire.greet(FORMAT_KEY, expires=self._ttl > 0)
         if stored is None:
             await self.wire.command("SET", FORMAT_KEY, str(FORMAT), "NX")
             stored = await self.wire.command("GET", FORMAT_KEY)
         self._check_format(stored)
-        await self.wire.look_at_server(expires=self._ttl > 0)
 
     async def check(self, *, outdated: bool = False) -> None:
         """Look for that mark; there is only one format so far."""

@@ -66,8 +66,8 @@ class Wire(Protocol):
         """Run scripts, in one round trip on one server."""
         ...
 
-    async def look_at_server(self, *, expires: bool) -> None:
-        """Warn, once, of a server that throws keys away by itself."""
+    async def greet(self, key: bytes, *, expires: bool) -> Any:
+        """What a key holds; and a warning, once, of a server that throws keys away by itself."""
         ...
 
     async def close(self) -> None:
@@ -129,23 +129,37 @@ class ClientWire(ABC):
         """Run scripts, each by itself: the driver has no pipelines of scripts for clusters."""
         return [await self.call(call) for call in calls]
 
-    async def look_at_server(self, *, expires: bool) -> None:
-        """Warn, once, of a server that throws keys away by itself."""
-        if self._access.was_looked_at:
-            return
+    async def greet(self, key: bytes, *, expires: bool) -> Any:
+        """What a key holds; and a warning, once, of a server that throws keys away by itself."""
+        if self._access.was_looked_at or self._access.is_cluster:
+            stored = await self.command("GET", key)
+            told = None if self._access.was_looked_at else await self._tell()
+        else:
+            stored, told = await self._patiently(lambda client: self._ask(client, key))
         self._access.was_looked_at = True
-        try:
-            told = await self._command(await self._client(), "INFO", "memory")
-        except Failure:
-            return  # not everybody may ask
-        told = next(iter(told.values())) if told and all(isinstance(each, dict) for each in told.values()) else told
-        policy = str(told.get("maxmemory_policy", _SAFE_POLICY))
+        policy = str(told.get("maxmemory_policy", _SAFE_POLICY)) if isinstance(told, dict) else _SAFE_POLICY
         if policy.startswith("allkeys") or (expires and policy != _SAFE_POLICY):
             msg = (
                 f"{self.name} has maxmemory-policy {policy}: when its memory is full it throws away parts of threads "
                 f"without a word. Set it to {_SAFE_POLICY}"
             )
             warnings.warn(msg, RuntimeWarning, stacklevel=2)
+        return stored
+
+    async def _ask(self, client: Any, key: bytes) -> tuple[Any, Any]:
+        stored, told = await self._pipeline(client, (("GET", key), ("INFO", "memory")))
+        if isinstance(stored, Exception):
+            raise stored
+        return stored, told  # an error, if we may not ask
+
+    async def _tell(self) -> Any:
+        """What one node of a cluster says of its memory; nothing, if we may not ask."""
+        try:
+            told = await self._command(await self._client(), "INFO", "memory")
+        except Failure:
+            return None
+        nested = isinstance(told, dict) and all(isinstance(each, dict) for each in told.values())
+        return next(iter(told.values()), None) if nested else told
 
     async def _run(self, client: Any, call: Call) -> Any:
         keys = (len(call.keys), *call.keys, *call.args)

@@ -1,0 +1,1 @@
+"""How stored state changes from one release to the next."""

@@ -1,0 +1,265 @@
+"""What is stored belongs to the transaction that the caller is in, whichever thread LangGraph calls from."""
+
+import operator
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connections, transaction
+from djangolab import ENGINES, Corner, apart, checkpointer, database
+from langgraph.graph import START, StateGraph
+
+from holdfast.errors import StoreError
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def alias(request: Any, tmp_path_factory: Any) -> Iterator[str]:
+    with database(request.param, tmp_path_factory.mktemp("db")) as alias:
+        yield alias
+
+
+@pytest.fixture
+def corner(alias: str) -> Corner:
+    return apart(alias)()
+
+
+class State(TypedDict):
+    messages: Annotated[list[str], operator.add]
+
+
+CONFIG: Any = config_of("t")
+
+
+def graph_on(saver: Any, *nodes: Any) -> Any:
+    builder = StateGraph(State)
+    last = START
+    for number, node in enumerate(nodes or (lambda _: {"messages": [LONG]},)):
+        builder.add_node(f"node{number}", node)
+        builder.add_edge(last, f"node{number}")
+        last = f"node{number}"
+    return builder.compile(checkpointer=saver)
+
+
+class Oops(Exception):
+    pass
+
+
+def put(saver: Any, number: int, values: Any, parent: int | None = None) -> None:
+    checkpoint = checkpoint_of(name(number), values)
+    config = config_of("t", None if parent is None else name(parent))
+    saver.put(config, checkpoint, {}, checkpoint["channel_versions"])
+
+
+def values(saver: Any) -> Any:
+    found = saver.get_tuple(CONFIG)
+    return None if found is None else dict(found.checkpoint["channel_values"])
+
+
+def test_a_rolled_back_run_leaves_nothing_behind(corner: Corner) -> None:
+    saver = checkpointer(corner)
+    graph = graph_on(saver)
+    with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+        assert ["hello", LONG] == graph.invoke({"messages": ["hello"]}, CONFIG)["messages"]
+        assert 3 == len(list(saver.list(CONFIG)))
+        raise Oops
+    assert [] == list(saver.list(None))
+    assert [] == list(checkpointer(corner).threads())
+
+
+def test_a_committed_run_is_there(corner: Corner) -> None:
+    graph = graph_on(checkpointer(corner))
+    with transaction.atomic(using=corner.alias):
+        graph.invoke({"messages": ["hello"]}, CONFIG)
+    assert ["hello", LONG] == values(checkpointer(corner))["messages"]
+
+
+def test_until_then_nobody_else_sees_it(corner: Corner) -> None:
+    graph = graph_on(checkpointer(corner))
+    seen: list[Any] = []
+
+    def look() -> None:
+        seen.append(values(checkpointer(corner)))
+        connections[corner.alias].close()
+
+    with transaction.atomic(using=corner.alias):
+        graph.invoke({"messages": ["hello"]}, CONFIG)
+        thread = threading.Thread(target=look)  # without this thread's context
+        thread.start()
+        thread.join()
+    assert [None] == seen
+
+
+def test_async_code_under_a_sync_view_joins_too(corner: Corner) -> None:
+    """`async_to_sync` has the view's own thread do what Django's connections are for."""
+    graph = graph_on(checkpointer(corner))
+    with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+        async_to_sync(graph.ainvoke)({"messages": ["hello"]}, CONFIG)
+        raise Oops
+    assert None is values(checkpointer(corner))
+    with transaction.atomic(using=corner.alias):
+        async_to_sync(graph.ainvoke)({"messages": ["hello"]}, CONFIG)
+    assert ["hello", LONG] == values(checkpointer(corner))["messages"]
+
+
+def test_hooks_run_when_it_is_there_for_all(corner: Corner) -> None:
+    graph = graph_on(checkpointer(corner))
+    seen: list[Any] = []
+    with transaction.atomic(using=corner.alias):
+        transaction.on_commit(lambda: seen.append(values(checkpointer(corner))), using=corner.alias)
+        graph.invoke({"messages": ["hello"]}, CONFIG)
+        assert 1 == len(connections[corner.alias].run_on_commit)  # none of ours among them
+    assert [["hello", LONG]] == [found["messages"] for found in seen]
+
+
+def test_a_conflict_does_not_spoil_the_transaction(corner: Corner) -> None:
+    """The log goes on elsewhere; the write is tried, undone and made anew behind a savepoint."""
+    saver, other = checkpointer(corner), checkpointer(corner)
+    put(saver, 1, {"m": [LONG]})
+    with transaction.atomic(using=corner.alias):
+        values(saver)
+        put(other, 2, {"m": [LONG, "other"]}, parent=1)
+        put(saver, 3, {"m": [LONG, "mine"]}, parent=1)
+        assert 1 == connections[corner.alias].cursor().execute("SELECT 1") or True
+    assert [LONG, "mine"] == values(checkpointer(corner))["m"]
+
+
+def test_what_a_rollback_took_away_is_not_remembered(corner: Corner) -> None:
+    """The number of a segment that was rolled back may be given to somebody else's."""
+    saver, other = checkpointer(corner), checkpointer(corner)
+    put(saver, 1, {"m": [LONG]})
+    values(saver), values(other)
+    with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+        values(saver)
+        put(saver, 2, {"m": [LONG, "rolled back"]}, parent=1)
+        raise Oops
+    put(other, 3, {"m": [LONG, "other"]}, parent=1)
+    assert [LONG, "other"] == values(saver)["m"]
+    put(saver, 4, {"m": [LONG, "rolled back"]}, parent=3)
+    assert [LONG, "rolled back"] == values(saver)["m"] == values(checkpointer(corner))["m"]
+
+
+def test_what_a_savepoint_took_away_is_not_remembered(corner: Corner) -> None:
+    saver, other = checkpointer(corner), checkpointer(corner)
+    put(saver, 1, {"m": [LONG]})
+    with transaction.atomic(using=corner.alias):
+        values(saver)
+        with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+            put(saver, 2, {"m": [LONG, "rolled back"]}, parent=1)
+            raise Oops
+        values(other)
+        put(other, 3, {"m": [LONG, "other"]}, parent=1)
+        values(saver)
+        put(saver, 4, {"m": [LONG, "rolled back"]}, parent=3)
+    assert [LONG, "rolled back"] == values(checkpointer(corner))["m"]
+
+
+def test_a_run_after_a_rollback_goes_on_from_what_is_there(corner: Corner) -> None:
+    graph = graph_on(checkpointer(corner))
+    graph.invoke({"messages": ["one"]}, CONFIG)
+    with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+        graph.invoke({"messages": ["lost"]}, CONFIG)
+        raise Oops
+    graph.invoke({"messages": ["two"]}, CONFIG)
+    assert ["one", LONG, "two", LONG] == values(checkpointer(corner))["messages"]
+
+
+def test_in_a_transaction_values_are_logs_as_well(corner: Corner) -> None:
+    """What a run has put, it goes on from: a change costs what changed."""
+    saver = checkpointer(corner)
+    with transaction.atomic(using=corner.alias):
+        for number in range(1, 6):
+            put(saver, number, {"m": [LONG] * number}, parent=number - 1 or None)
+    with connections[corner.alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(DISTINCT log), count(*) FROM holdfast_segments WHERE t IN "
+            "(SELECT t FROM holdfast_threads WHERE app = %s)",
+            [corner.namespace.encode() if "mysql" in str(cursor.db.vendor) else corner.namespace],
+        )
+        assert (1, 5) == cursor.fetchone()
+
+
+def test_what_a_node_rolls_back_is_its_own(corner: Corner) -> None:
+    """A checkpoint that is stored while a node is inside a block of its own does not go with that block."""
+    saver = checkpointer(corner)
+
+    def node(_: Any) -> Any:
+        with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+            threading.Event().wait(0.05)  # the checkpoint of the step before comes meanwhile
+            raise Oops
+        return {"messages": ["node"]}
+
+    with transaction.atomic(using=corner.alias):
+        graph_on(saver, node, node).invoke({"messages": ["hello"]}, CONFIG)
+    assert 4 == len(list(saver.list(CONFIG)))
+    assert ["hello", "node", "node"] == values(checkpointer(corner))["messages"]
+
+
+def test_many_threads_of_a_run_share_its_transaction(corner: Corner) -> None:
+    saver = checkpointer(corner)
+    with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+        put(saver, 1, {"m": [LONG]})
+        threads = [
+            threading.Thread(
+                target=copy_context().run,
+                args=(saver.put_writes, config_of("t", name(1)), [("m", [number])], f"task{number}"),
+            )
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for number in range(8):  # meanwhile, this thread works on the same connection
+            with transaction.atomic(using=corner.alias), connections[corner.alias].cursor() as cursor:
+                cursor.execute(f"SELECT {number}")
+                assert number == cursor.fetchone()[0]
+        for thread in threads:
+            thread.join()
+        assert 8 == len(saver.get_tuple(CONFIG).pending_writes)
+        raise Oops
+    assert None is values(checkpointer(corner))
+
+
+def test_a_broken_transaction_says_so(corner: Corner) -> None:
+    with transaction.atomic(using=corner.alias):
+        transaction.set_rollback(True, using=corner.alias)
+        with pytest.raises(StoreError, match="transaction"):
+            put(checkpointer(corner), 1, {})
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_a_connection_that_was_cut_is_opened_again(corner: Corner, number: int) -> None:
+    """Outside of a transaction nothing is lost; inside of one all of it is, and that is an error."""
+    saver = checkpointer(corner)
+    put(saver, 1, {"m": [LONG]})
+    if number:
+        with pytest.raises(Exception, match=r"(?i)conn|closed|gone|lost|server"), transaction.atomic(corner.alias):
+            values(saver)
+            if not cut(corner.alias):
+                pytest.skip("a file has no connection to be cut")
+            put(saver, 2, {"m": [LONG, "two"]}, parent=1)
+        assert [LONG] == values(saver)["m"]
+    else:
+        if not cut(corner.alias):
+            pytest.skip("a file has no connection to be cut")
+        put(saver, 2, {"m": [LONG, "two"]}, parent=1)
+        assert [LONG, "two"] == values(saver)["m"]
+
+
+def cut(alias: str) -> bool:
+    """End this thread's connection, from another one."""
+    connection = connections[alias]
+    if connection.vendor == "sqlite":
+        return False
+    connection.ensure_connection()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT connection_id()")
+        (number,) = cursor.fetchone()
+    admin = connections.create_connection(alias)
+    with admin.cursor() as cursor:
+        end = "SELECT pg_terminate_backend(%s)" if connection.vendor == "postgresql" else "KILL %s"
+        cursor.execute(end, [number])
+    admin.close()
+    return True

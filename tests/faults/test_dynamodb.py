@@ -1,0 +1,291 @@
+"""DynamoDB: requests and answers that are lost, processes that die between two requests, and a server that is killed.
+
+The server is Amazon's emulator. Its transactions come one after the other, so it shows that changes are made whole and
+once, and that they are refused where they have to be; that others' transactions are met halfway it can't show.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import count, product
+from typing import Any
+
+import pytest
+import servers
+from dynamodblab import audit, counts, fresh, proxied, raw_audit, with_options
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from load import Load
+from proxy import Proxy
+
+import holdfast
+from holdfast.backends import dynamodb
+from holdfast.backends.dynamodb import heads, quick, thorough
+from holdfast.backends.dynamodb.wire import Wire
+from holdfast.backends.sql import retry
+from holdfast.errors import HoldfastError
+from holdfast.testing import Half, HalfName
+from holdfast.testing.half import LONG, config_of, name
+
+BOTH = pytest.mark.parametrize("half", ["sync", "async"])
+LOSSES = pytest.mark.parametrize("lost", ["reply", "request"])
+
+Operation = Callable[[Half], Awaitable[Any]]
+_corners = count()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pause is a short one: there are many."""
+    monkeypatch.setattr(retry, "_FIRST", 0.01)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[str]:
+    """A table in which each test takes namespaces of its own."""
+    with fresh() as url:
+        with holdfast.Saver(url) as saver:
+            saver.setup()
+        yield url
+        raw_audit(url)
+
+
+@pytest.fixture(scope="module")
+def way(table: str) -> Iterator[tuple[Proxy, str]]:
+    """A proxy, and the URL that leads through it."""
+    with proxied(table) as way:
+        yield way
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Callable[..., Half]]:
+    """Opens savers; they are closed at the end."""
+    savers: list[Half] = []
+
+    def open_at(url: str, half: HalfName = "sync", *, namespace: str = "") -> Half:
+        savers.append(Half(with_options(url, namespace=namespace or f"corner-{next(_corners)}"), half))
+        return savers[-1]
+
+    yield open_at
+    for saver in savers:
+        await saver.close()
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions are so small that all but the least change is made from a journal."""
+    for module in (quick, thorough, heads):
+        monkeypatch.setattr(module, "MOST_AT_ONCE", 7)
+
+
+async def fill(saver: Half) -> None:
+    """A thread of two checkpoints, with a list that grows, a delta channel and pending writes."""
+    for number in range(2):
+        values = {"l": [LONG] * (number + 1), **({} if number else {"d": _DeltaSnapshot([LONG])})}
+        parent = name(number - 1) if number else None
+        await saver.save("t", name(number), values, parent=parent, empty=["d"], run_id=f"r{number}")
+        await saver.put_writes(config_of("t", name(number)), [("d", number)], "task")
+
+
+async def seen(saver: Half) -> list[Any]:
+    """All that can be read, thread by thread."""
+    found = [one for thread in ("t", "u", "new") for one in await saver.list(config_of(thread))]
+    newest = [one.config for one in found if "d" not in one.checkpoint["channel_values"]][:1]
+    return [
+        *((one.config, dict(one.checkpoint["channel_values"]), one.metadata, one.pending_writes) for one in found),
+        *[await saver.history(config, ["d"]) for config in newest],
+    ]
+
+
+def namespace_of(saver: Half) -> str:
+    """The corner that a saver has."""
+    return str(saver.source).rpartition("namespace=")[2]
+
+
+OPERATIONS: dict[str, Operation] = {
+    "put": lambda saver: saver.save(
+        "t", name(2), {"l": [LONG] * 3, "new": {"k": LONG}}, parent=name(1), empty=["d"], run_id="r2"
+    ),
+    "put with other values": lambda saver: saver.save(
+        "t", name(1), {"l": ["other"] * 200}, parent=name(0), empty=["d"], run_id="other"
+    ),
+    "put on a new thread": lambda saver: saver.save("new", name(0), {"l": [LONG], "small": 1}),
+    "put_writes": lambda saver: saver.put_writes(config_of("t", name(1)), [("l", LONG), ("d", 7)], "more"),
+    "put_writes, an error": lambda saver: saver.put_writes(config_of("t", name(1)), [("__error__", "e")], "failed"),
+    "put_writes, early": lambda saver: saver.put_writes(config_of("new", name(2)), [("d", 7)], "early"),
+    "prune": lambda saver: saver.prune(["t"]),
+    "delete_for_runs": lambda saver: saver.delete_for_runs(["r0"]),
+    "copy_thread": lambda saver: saver.copy_thread("t", "u"),
+    "delete_thread": lambda saver: saver.delete_thread("t"),
+    "get": lambda saver: saver.get(config_of("t")),
+    "list": lambda saver: saver.list(),
+}
+# The two halves are one body; these show what they do differently.
+SOME = ("put", "delete_thread", "get")
+
+
+async def outcome(saver: Half) -> tuple[list[Any], Any]:
+    """All that can be read, and how many items are there for it."""
+    return await seen(saver), counts(str(saver.source), namespace_of(saver))
+
+
+@pytest.mark.proves("lost replies")
+@pytest.mark.parametrize(("half", "operation"), [*product(["sync"], OPERATIONS), *product(["async"], SOME)])
+@LOSSES
+async def test_a_loss_at_every_exchange(
+    way: tuple[Proxy, str], opened: Any, *, operation: str, lost: str, half: HalfName
+) -> None:
+    """The operation ends as if nothing had happened, and has left no more behind than it should."""
+    proxy, url = way
+    saver = opened(url, half)
+    await fill(saver)
+    proxy.count()
+    await OPERATIONS[operation](saver)
+    exchanges = proxy.exchanges
+    expected = await outcome(saver)
+    assert exchanges
+    for at in range(1, exchanges + 1):
+        saver = opened(url, half)
+        await fill(saver)
+        getattr(proxy, f"lose_{lost}")(at)
+        await OPERATIONS[operation](saver)
+        assert proxy.happened
+        proxy.count()
+        assert await outcome(saver) == expected, f"{lost} {at} of {exchanges}"
+
+
+class Death(HoldfastError):
+    """What a process dies of."""
+
+
+class Mortal(Wire):
+    """Dies before a request, and says no more."""
+
+    left: int | None = None
+
+    async def request(self, operation: str, **parameters: Any) -> Any:
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0:
+                raise Death
+        return await super().request(operation, **parameters)
+
+
+MORTAL = ("put with other values", "put on a new thread", "prune", "delete_for_runs", "copy_thread", "delete_thread")
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("operation", MORTAL)
+async def test_a_process_that_dies_between_two_requests(
+    table: str, opened: Any, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """Whoever comes next finds all of it or nothing, and can do it again."""
+    monkeypatch.setattr(dynamodb, "Wire", Mortal)
+    healthy = opened(table)
+    await fill(healthy)
+    before = await seen(healthy)
+    await OPERATIONS[operation](healthy)
+    after = await seen(healthy)
+    for at in range(1, 100):
+        mortal = opened(table)
+        await fill(mortal)
+        wire: Any = mortal.saver._store.blocking.wire
+        wire.left = at
+        try:
+            await OPERATIONS[operation](mortal)
+            wire.left = None
+            break
+        except Death:
+            survivor = opened(table, namespace=namespace_of(mortal))
+        assert await seen(survivor) in (before, after), f"half of it, at request {at}"
+        await OPERATIONS[operation](survivor)
+        assert await seen(survivor) == after, f"at request {at}"
+    assert 1 < at < 99
+
+
+MEETINGS: dict[str, tuple[Operation, int]] = {
+    "get": (lambda saver: saver.found("u"), 2),
+    "list": (lambda saver: saver.list(), 2),
+    "put": (lambda saver: saver.save("u", name(3), {"l": [LONG]}, parent=name(1)), 3),
+    "prune": (lambda saver: saver.prune(["u"]), 1),
+    "delete": (lambda saver: saver.delete_thread("u"), 0),
+}
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("meeting", MEETINGS)
+async def test_a_change_is_finished_by_whoever_meets_it(table: str, opened: Any, meeting: str) -> None:
+    """Readers, writers and those who delete: the copy was made when its head was, whoever carries it out."""
+    mortal = opened(table)
+    await fill(mortal)
+
+    async def die(*_: Any) -> None:
+        raise Death
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(heads.Heads, "carry_out", die)
+        with pytest.raises(Death):
+            await mortal.copy_thread("t", "u")
+    assert counts(table, namespace_of(mortal)).journals > 0
+    survivor = opened(table, namespace=namespace_of(mortal))
+    meet, rows = MEETINGS[meeting]
+    await meet(survivor)
+    assert len(await survivor.list(config_of("u"))) == rows
+    assert counts(table, namespace_of(mortal)).journals == 0
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[Any]:
+    """A server to be killed, which keeps its data in a file."""
+    with servers.private("dynamodb") as server:
+        yield server
+
+
+@pytest.mark.proves("kill")
+@BOTH
+def test_a_server_that_is_killed(killed: Any, half: str) -> None:
+    """Under load, twice: writers go on by themselves, and all that was acknowledged is there."""
+    with fresh(killed) as url, holdfast.Saver(url) as saver:
+        saver.setup()
+        load = Load(saver, writers=3, is_async=half == "async")
+        with load.running():
+            for _ in range(2):
+                load.go_on_for(8)
+                killed.kill()
+                killed.start()
+            load.go_on_for(8)
+        audit(url, load.acknowledged)
+
+
+async def test_a_task_that_is_cancelled(table: str, opened: Any) -> None:
+    """What it was at is made whole, or not at all."""
+    saver = opened(table, "async")
+    await fill(saver)
+    for delay in (0, 0.001, 0.005, 0.02):
+        task = asyncio.create_task(saver.save("t", name(2), {"l": [LONG] * 4}, parent=name(1), empty=["d"]))
+        await asyncio.sleep(delay)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await saver.save("t", name(2), {"l": [LONG] * 4}, parent=name(1), empty=["d"])
+    assert [len((await saver.values("t", name(number)))["l"]) for number in range(3)] == [1, 2, 4]
+
+
+def test_loops_that_ended(table: str) -> None:
+    """One saver serves one event loop after the other, and several at once in threads."""
+    half = Half(with_options(table, namespace="loops"), "async")
+
+    def use(number: int) -> None:
+        async def go() -> None:
+            await half.save(f"t{number}", name(0), {"n": number})
+            assert await half.values(f"t{number}") == {"n": number}
+
+        asyncio.run(go())
+
+    use(0)
+    use(1)
+    threads = [threading.Thread(target=use, args=[number]) for number in range(2, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(half.saver.list(None))) == 5
+    asyncio.run(half.close())

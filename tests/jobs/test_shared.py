@@ -1,0 +1,168 @@
+"""Several workers share a job: each item is done by one of them, and what all add is put together."""
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jobs_worker
+import pytest
+from jobs_worker import processes, said
+from jobslab import corner
+
+import holdfast
+from holdfast.jobs import CheckpointConfigMismatchError, JobLocked, JobStore, JobTaken
+from holdfast.jobs.merging import added, without
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+def test_each_item_is_done_once(url: str) -> None:
+    """By workers in threads of one process: two stores of their own, no handlers, no difference."""
+    items = [f"item {n}" for n in range(60)]
+    numbers: list[int] = []
+
+    def work(every: int) -> None:
+        with holdfast.worker("j", store=url, every=every) as job:
+            numbers.append(job.fence)
+            for item in job.track(items):
+                job.entities.append({"item": item})
+                job.metrics["count"] = job.metrics.get("count", 0) + 1
+                time.sleep(0.001)
+
+    threads = [threading.Thread(target=work, args=(every,)) for every in (1, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers) == [1, 2, 3]
+    with JobStore(url, job="j") as store:
+        latest = store.find_latest()
+        assert latest is not None
+        assert sorted(entity["item"] for entity in latest.entities) == sorted(items)
+        assert latest.metrics == {"count": 60}
+        assert latest.is_complete()
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_pool_of_workers_some_of_which_are_killed_and_stopped(store: str, tmp_path: Path) -> None:
+    items, log = 400, tmp_path / "said"
+    chance = random.Random(store)
+    context = processes()
+    with corner(store, tmp_path) as url:
+        JobStore(url, job="shared").setup()
+        pool = [context.Process(target=jobs_worker.share, args=(url, items, str(log), 0.01)) for _ in range(5)]
+        for process in pool:
+            process.start()
+        limit = time.monotonic() + 60
+        with JobStore(url, job="shared") as jobs:
+            while not jobs.list_checkpoints() and time.monotonic() < limit:
+                time.sleep(0.02)
+        killed, stopped = chance.sample([process for process in pool if process.is_alive()], 2)
+        assert killed.pid is not None
+        assert stopped.pid is not None
+        killed.kill()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        for process in pool:
+            if process is not stopped:
+                process.join(timeout=90)
+        os.kill(stopped.pid, signal.SIGCONT)
+        stopped.join(timeout=30)
+        assert [process.exitcode for process in pool if process is not killed] == [0] * 4
+        with JobStore(url, job="shared") as jobs:
+            latest = jobs.find_latest()
+            assert latest is not None
+            assert sorted(entity["item"] for entity in latest.entities) == list(range(items))
+            assert latest.metrics == {"items": items}
+            assert latest.chunk_index == latest.total_chunks == items
+    assert all(line["lost"] == stopped.pid for line in said(log))
+
+
+def test_an_item_that_fails_is_done_by_another(url: str) -> None:
+    with pytest.raises(ZeroDivisionError), holdfast.worker("j", store=url, every=5) as job:  # noqa: PT012
+        for item in job.track(range(20)):
+            job.entities.append({"item": item})
+            if item == 7:
+                1 / 0  # noqa: B018 - the point
+    with holdfast.worker("j", store=url) as job:
+        for item in job.track(range(20)):
+            job.entities.append({"item": item})
+    with JobStore(url, job="j") as store:
+        assert [entity["item"] for entity in store.stream()] == list(range(20))
+
+
+def test_a_worker_that_was_expelled_saves_nothing(url: str) -> None:
+    with holdfast.worker("j", store=url, every=1, lease=0.3) as other, pytest.raises(JobTaken, match="not heard of"):  # noqa: SIM117
+        with holdfast.worker("j", store=url, every=100, lease=0.3) as stale:
+            loop = stale.track(range(4))
+            next(loop)
+            stale._stop.set()
+            assert stale._thread is not None
+            stale._thread.join()
+            for item in other.track(range(4)):
+                other.entities.append({"item": item})
+            stale.entities.append({"item": "stale"})
+            next(loop)
+    with JobStore(url, job="j") as store:
+        assert sorted(entity["item"] for entity in store.stream()) == [0, 1, 2, 3]
+
+
+def test_workers_and_a_single_process_keep_out_of_each_others_way(url: str) -> None:
+    with holdfast.worker("j", store=url), pytest.raises(JobLocked, match="holdfast.worker"), holdfast.job("j", store=url):
+        pass
+    with holdfast.job("j", store=url), pytest.raises(JobLocked), holdfast.worker("j", store=url):
+        pass
+    with holdfast.job("j", store=url) as job:
+        for item in job.track(range(5)):
+            job.entities.append({"item": item})
+    with holdfast.worker("j", store=url) as worker:
+        for item in worker.track(range(8)):
+            worker.entities.append({"item": item})
+    with holdfast.job("j", store=url) as job:
+        assert [entity["item"] for entity in job.entities] == list(range(8))
+        assert job.done == 8
+
+
+def test_a_worker_with_another_config_is_refused(url: str) -> None:
+    with holdfast.worker("j", store=url, config={"a": 1}) as job:
+        for _ in job.track([1]):
+            pass
+    with pytest.raises(CheckpointConfigMismatchError, match="a: it was 1"), holdfast.worker("j", store=url, config={"a": 2}):
+        pass
+
+
+def test_async_workers(url: str) -> None:
+    async def work(name: str) -> None:
+        async with holdfast.worker("j", store=url, every=4, holder=name) as job:
+            async for item in job.atrack(range(60)):
+                job.entities.append({"item": item})
+                await asyncio.sleep(0.001)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(work(f"w{n}") for n in range(4)))
+
+    asyncio.run(all_of_them())
+    with JobStore(url, job="j") as store:
+        assert sorted(entity["item"] for entity in store.stream()) == list(range(60))
+
+
+def test_metrics_add_up() -> None:
+    base: dict[str, Any] = {"n": 3, "by": {"a": 1}, "list": [1], "text": "x", "flag": True}
+    more = {"n": 2.5, "by": {"a": 1, "b": 2}, "list": [2], "text": "y", "flag": False, "new": None}
+    assert added(base, more) == {
+        "n": 5.5,
+        "by": {"a": 2, "b": 2},
+        "list": [1, 2],
+        "text": "y",
+        "flag": False,
+        "new": None,
+    }
+    assert without(added(base, more), base) == {"n": 2.5, "by": {"a": 1, "b": 2}, "list": [2], "text": "y", "flag": False, "new": None}
+    assert without(base, base) == {}
