@@ -30,9 +30,10 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
     },
     "mysql": {},
     "redis": {},
+    "mongodb": {},
     "etcd": {},
 }
-FLOORS: Mapping[str, float] = {"mysql": 1, "redis": 1}
+FLOORS: Mapping[str, float] = {"mysql": 1, "mongodb": 1, "redis": 1}
 """The target of all other rows that compare savers."""
 
 

@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from threading import Event
@@ -41,6 +42,7 @@ _REMEMBERED = 60_000_000
 """Microseconds for which what was there before can be read. The real one does so for an hour."""
 _RESERVED = re.compile(r"\.|\.\.|__.*__|")
 _EQUAL, _ARRAY_CONTAINS, _IN, _ARRAY_CONTAINS_ANY = 5, 7, 8, 9
+_DESCENDING = 2
 _FRAME = struct.Struct("<IQ")
 
 _Document: Any = document.Document.pb()
@@ -161,11 +163,11 @@ class Documents:
         for order in reversed(orders):
             path = order.field.field_path
             found = [one for one in found if path in one.fields]
-            found.sort(key=lambda one, path=path: _sortable(one.fields[path]), reverse=order.direction == 2)  # noqa: PLR2004
+            found.sort(key=partial(_sortable, path), reverse=order.direction == _DESCENDING)
         if orders and (filters or query.start_at.values or len(orders) > 1):
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index")
-        if any(order.direction == 2 for order in query.order_by) and not orders:  # noqa: PLR2004
-            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index, by name in descending order")
+        if any(order.direction == _DESCENDING for order in query.order_by) and not orders:
+            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index, by descending names")
         return found[: query.limit.value] if query.HasField("limit") else found
 
 
@@ -174,7 +176,8 @@ def _filters(where: Any) -> list[tuple[str, frozenset[str]]]:
     kind = where.WhichOneof("filter_type")
     if kind is None:
         return []
-    parts = [where.field_filter] if kind == "field_filter" else [one.field_filter for one in where.composite_filter.filters]
+    all_of = [where] if kind == "field_filter" else where.composite_filter.filters
+    parts = [one.field_filter for one in all_of]
     found = []
     for part in parts:
         several = part.value.array_value.values if part.op in {_IN, _ARRAY_CONTAINS_ANY} else [part.value]
@@ -204,10 +207,11 @@ def _text(value: Any) -> str:
     return f"{kind} {getattr(value, kind)!r}" if kind not in {None, "map_value"} else ""
 
 
-def _sortable(value: Any) -> Any:
+def _sortable(path: str, one: Any) -> Any:
+    value = one.fields[path]
     kind = value.WhichOneof("value_type")
     found = getattr(value, kind)
-    return found.encode() if kind == "string_value" else (found.seconds, found.nanos) if kind == "timestamp_value" else found
+    return _moment(found) if kind == "timestamp_value" else found.encode() if kind == "string_value" else found
 
 
 def _copy_field(source: Any, target: Any, path: Sequence[str], *, moves: bool = False) -> None:
@@ -228,7 +232,7 @@ def _stamp(moment: int) -> Timestamp:
 
 
 def _moment(stamp: Timestamp) -> int:
-    return stamp.seconds * 1_000_000 + stamp.nanos // 1_000
+    return int(stamp.seconds * 1_000_000 + stamp.nanos // 1_000)
 
 
 def _shown(one: Any, paths: Sequence[str]) -> Any:
@@ -361,9 +365,7 @@ class Service:
         """Note what a transaction has read. Documents are never changed, but replaced."""
         if transaction:
             seen = read()
-            self._transactions[transaction].append(
-                lambda: len(now := read()) == len(seen) and all(map(_is, now, seen))
-            )
+            self._transactions[transaction].append(lambda: len(now := read()) == len(seen) and all(map(_is, now, seen)))
 
 
 def _is(one: object, other: object) -> bool:

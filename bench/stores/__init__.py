@@ -12,6 +12,8 @@ STORES = {
     "postgres": "PostgreSQL, beside langgraph-checkpoint-postgres: with a pool, and in pipeline mode",
     "mysql": "MariaDB or MySQL, beside langgraph-checkpoint-mysql: PyMySQL, and asyncmy for asyncio",
     "redis": "Redis, beside the Valkey saver of langgraph-checkpoint-aws, which needs no modules either",
+    "mongodb": "MongoDB, beside langgraph-checkpoint-mongodb, whose async methods are its blocking ones in threads",
+    "dynamodb": "DynamoDB Local, beside langgraph-checkpoint-aws, which puts long checkpoints into S3",
     "etcd": "etcd, beside checkpoints that are stored whole: nobody else has a saver for it",
 }
 

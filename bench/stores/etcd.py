@@ -64,8 +64,7 @@ class Whole(BaseCheckpointSaver[Any]):
         packed = self.serde.dumps_typed(checkpoint)
         meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
         first, *rest = _pieces(ormsgpack.packb([*packed, *meta, parent]))
-        for number, piece in enumerate(rest):
-            self._client.put(self._row(thread, ns, checkpoint["id"], b"p") + b"%04d" % number, piece)
+        self._put_rest(self._row(thread, ns, checkpoint["id"], b"p"), rest)
         self._client.put(self._row(thread, ns, checkpoint["id"]), first)
         return _config(thread, ns, checkpoint["id"])
 
@@ -74,9 +73,11 @@ class Whole(BaseCheckpointSaver[Any]):
         operations = []
         for position, (channel, value) in enumerate(writes):
             idx = WRITES_IDX_MAP.get(channel, position)
-            key = self._row(thread, ns, id_, b"w") + name(task_id) + name(f"{idx:+05}")
+            place = name(task_id) + name(f"{idx:+05}")
             packed = ormsgpack.packb([task_id, channel, *self.serde.dumps_typed(value), task_path, idx])
-            operations.append(Operation(put=Put(key=key, value=packed)))
+            first, *rest = _pieces(packed)
+            self._put_rest(self._row(thread, ns, id_, b"q") + place, rest)
+            operations.append(Operation(put=Put(key=self._row(thread, ns, id_, b"w") + place, value=first)))
         self._client.do(*operations)
 
     def get_tuple(self, config: Any) -> CheckpointTuple | None:
@@ -135,16 +136,22 @@ class Whole(BaseCheckpointSaver[Any]):
     def _row(self, thread: str, ns: str, id_: str, kind: bytes = b"r") -> bytes:
         return self._rows(thread, ns, kind) + newest(id_)
 
+    def _put_rest(self, key: bytes, pieces: Sequence[bytes]) -> None:
+        for number, piece in enumerate(pieces):
+            self._client.put(key + b"%04d" % number, piece)
+
+    def _joined(self, pair: Any, thread: str, ns: str, kind: bytes) -> bytes:
+        value = bytes(pair.value)
+        if len(value) < _PIECE:
+            return value
+        rest = self._client.read(under(self._rows(thread, ns, kind) + pair.key[len(self._rows(thread, ns)) :]))
+        return value + b"".join(each.value for each in rest)
+
     def _tuple(self, thread: str, ns: str, pair: Any) -> CheckpointTuple:
-        value = pair.value
-        if len(value) == _PIECE:
-            at = len(self._rows(thread, ns))
-            rest = self._client.read(under(self._rows(thread, ns, b"p") + pair.key[at:]))
-            value += b"".join(each.value for each in rest)
-        kind, data, meta_kind, meta, parent = ormsgpack.unpackb(value)
+        kind, data, meta_kind, meta, parent = ormsgpack.unpackb(self._joined(pair, thread, ns, b"p"))
         checkpoint = self.serde.loads_typed((kind, data))
         written = self._client.read(under(self._row(thread, ns, checkpoint["id"], b"w")))
-        writes = [ormsgpack.unpackb(each.value) for each in written]
+        writes = [ormsgpack.unpackb(self._joined(each, thread, ns, b"q")) for each in written]
         return CheckpointTuple(
             _config(thread, ns, checkpoint["id"]),
             checkpoint,

@@ -28,6 +28,8 @@ class Scheme:
     opener: str
     driver: str = ""
     extra: str = ""
+    package: str = ""
+    """What the driver is called where it is installed from, if it is imported under another name."""
 
 
 SCHEMES: Mapping[str, Scheme] = {
@@ -42,7 +44,9 @@ SCHEMES: Mapping[str, Scheme] = {
     "mongodb": Scheme("holdfast.backends.mongodb", "open_mongodb", "pymongo", "mongodb"),
     "mongodb+srv": Scheme("holdfast.backends.mongodb", "open_mongodb", "pymongo", "mongodb"),
     "dynamodb": Scheme("holdfast.backends.dynamodb", "open_dynamodb", "boto3", "dynamodb"),
-    "firestore": Scheme("holdfast.backends.firestore", "open_firestore", "google", "firestore"),
+    "firestore": Scheme(
+        "holdfast.backends.firestore", "open_firestore", "google", "firestore", package="google-cloud-firestore"
+    ),
     "etcd": Scheme("holdfast.backends.etcd", "open_etcd", "grpc", "etcd"),
     "file": Scheme("holdfast.backends.objects.disk", "open_disk"),
     "s3": Scheme("holdfast.backends.objects.s3", "open_s3", "obstore", "s3"),
@@ -184,7 +188,7 @@ def backend_module(scheme: str) -> ModuleType:
         return import_module(known.module)
     except ImportError as error:
         if known.driver and (error.name or "").partition(".")[0] == known.driver:
-            raise MissingExtra(f"{scheme}://", known.driver, known.extra) from error
+            raise MissingExtra(f"{scheme}://", known.package or known.driver, known.extra) from error
         raise
 
 

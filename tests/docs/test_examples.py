@@ -23,6 +23,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import dynamodblab
 import etcdlab
 import pytest
 import servers
@@ -33,7 +34,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_SERVER_URL = re.compile(r"\b(?:(?:postgresql|mysql|etcd)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b")
+_SERVER_URL = re.compile(r"\b(?:(?:postgresql|mysql|etcd|dynamodb)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b")
 
 
 class Block(NamedTuple):
@@ -132,6 +133,8 @@ def databases() -> Iterator[Callable[[str], str]]:
     with ExitStack() as stack:
 
         def new(server: str) -> str:
+            if server == "dynamodb":
+                return stack.enter_context(dynamodblab.fresh())
             if server == "etcd":
                 return stack.enter_context(etcdlab.fresh())
             if server == "redis":

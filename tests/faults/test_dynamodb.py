@@ -5,14 +5,18 @@ once, and that they are refused where they have to be; that others' transactions
 """
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count, product
 from typing import Any
 
 import pytest
 import servers
 from dynamodblab import audit, counts, fresh, proxied, raw_audit, with_options
+from faultlab import Acknowledged, Worker
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from load import Load
 from proxy import Proxy
@@ -22,9 +26,10 @@ from holdfast.backends import dynamodb
 from holdfast.backends.dynamodb import heads, quick, thorough
 from holdfast.backends.dynamodb.wire import Wire
 from holdfast.backends.sql import retry
-from holdfast.errors import HoldfastError
-from holdfast.testing import Half, HalfName
-from holdfast.testing.half import LONG, config_of, name
+from holdfast.errors import HoldfastError, StoreError, ThreadDeleted
+from holdfast.run import run
+from holdfast.testing import Half, HalfName, incomplete_rows
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 
 BOTH = pytest.mark.parametrize("half", ["sync", "async"])
 LOSSES = pytest.mark.parametrize("lost", ["reply", "request"])
@@ -254,6 +259,140 @@ def test_a_server_that_is_killed(killed: Any, half: str) -> None:
                 killed.start()
             load.go_on_for(8)
         audit(url, load.acknowledged)
+
+
+ROUNDS = 12
+
+
+def race(*rivals: Callable[[], Any]) -> None:
+    """Run each in a thread of its own, to its end; an error of one is an error."""
+    with ThreadPoolExecutor(len(rivals)) as pool:
+        for future in [pool.submit(rival) for rival in rivals]:
+            future.result()
+
+
+def whole(url: str) -> list[Any]:
+    """All checkpoints of a corner, none of which lacks anything."""
+    with holdfast.Saver(url) as saver:
+        assert run(incomplete_rows(saver._store.blocking)) == []
+        return list(saver.list(None))
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_anything_goes(table: str) -> None:
+    """Puts, prunes, deletions by run and of the thread, by three at once, in pieces: all that is there is whole."""
+    url = with_options(table, namespace="anything")
+
+    def rival(number: int) -> None:
+        chance = random.Random(number)
+        with holdfast.Saver(url) as saver:
+            for step in range(ROUNDS):
+                latest = saver.get_tuple(config_of("t"))
+                texts = [*latest.checkpoint["channel_values"]["l"]][-6:] if latest else [LONG]
+                config = latest.config if latest else config_of("t")
+                checkpoint = checkpoint_of(f"{step:04} {number}", {"l": [*texts, f"{number} {step:04}"]})
+                try:
+                    saver.put(config, checkpoint, {"run_id": f"{number}"}, {})
+                    roll = chance.random()
+                    if roll < 0.2:
+                        saver.prune(["t"])
+                    elif roll < 0.3:
+                        saver.delete_for_runs([f"{number}"])
+                    elif roll < 0.35:
+                        saver.delete_thread("t")
+                except ThreadDeleted:
+                    continue
+                except StoreError as error:
+                    assert "changed" in str(error)  # noqa: PT017
+
+    race(*(lambda number=number: rival(number) for number in range(3)))
+    for found in whole(url):
+        assert found.checkpoint["channel_values"]["l"][-1] == " ".join(found.checkpoint["id"].split()[::-1])
+
+
+@pytest.mark.proves("delete wins")
+def test_put_and_delete(table: str) -> None:
+    """A put that leans on what was deleted fails; none leaves half of a thread behind, or brings it back."""
+    url = with_options(table, namespace="put-and-delete")
+    refused: list[int] = []
+    acknowledged: dict[str, list[str]] = {}
+    done = threading.Event()
+
+    def put() -> None:
+        with holdfast.Saver(url) as saver:
+            parent = None
+            for step in range(ROUNDS * 3):
+                values = [LONG] * (step % 6 + 1)
+                try:
+                    saver.put(config_of("t", parent), checkpoint_of(name(step), {"l": values}), {}, {})
+                    acknowledged[name(step)] = values
+                    parent = name(step)
+                except ThreadDeleted:
+                    refused.append(step)
+                    parent = None
+        done.set()
+
+    def delete() -> None:
+        with holdfast.Saver(url) as saver:
+            while not done.is_set():
+                saver.delete_thread("t")
+
+    race(put, delete)
+    assert refused
+    for found in whole(url):
+        assert found.checkpoint["channel_values"]["l"] == acknowledged[found.checkpoint["id"]]
+
+
+def test_prune_and_late_writes(table: str) -> None:
+    """Writes to a delta channel, to checkpoints that are about to be pruned: none that was acknowledged is lost."""
+    url = with_options(table, namespace="late-writes")
+    acknowledged: list[int] = []
+    done = threading.Event()
+
+    def write() -> None:
+        with holdfast.Saver(url) as saver:
+            saver.put(config_of("t"), checkpoint_of(name(0), {}, empty=["d"]), {}, {})
+            for step in range(ROUNDS):
+                saver.put_writes(config_of("t", name(step)), [("d", 2 * step)], "in time")
+                saver.put(config_of("t", name(step)), checkpoint_of(name(step + 1), {}, empty=["d"]), {}, {})
+                acknowledged.append(2 * step)
+                try:
+                    saver.put_writes(config_of("t", name(step)), [("d", 2 * step + 1)], "late")
+                except ThreadDeleted:
+                    continue
+                acknowledged.append(2 * step + 1)
+        done.set()
+
+    def prune() -> None:
+        with holdfast.Saver(url) as saver:
+            while not done.is_set():
+                try:
+                    saver.prune(["t"])
+                except StoreError as error:
+                    assert "changed" in str(error)  # noqa: PT017
+
+    race(write, prune)
+    with holdfast.Saver(url) as saver:
+        history = saver.get_delta_channel_history(config=config_of("t", name(ROUNDS)), channels=["d"])["d"]
+    assert {value for _, _, value in history["writes"]} == set(acknowledged)
+    whole(url)
+
+
+@pytest.mark.proves("two writers")
+def test_two_processes(table: str) -> None:
+    """On threads of their own and on a shared one: each is told the truth, and all of it is there."""
+    url = with_options(table, namespace="processes")
+    acknowledged = Acknowledged()
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker("worker.py")) for _ in range(2)]
+        assert [worker.answer() for worker in workers] == [{"op": "ready"}] * 2
+        for number, worker in enumerate(workers):
+            worker.order(do="crowd", url=url, name=f"process {number}", rounds=12)
+        for worker in workers:
+            while (said := worker.answer(240))["op"] != "end":
+                assert said["op"] != "failed", said
+                acknowledged.hear(said)
+    audit(url, acknowledged, is_all=False)
 
 
 async def test_a_task_that_is_cancelled(table: str, opened: Any) -> None:

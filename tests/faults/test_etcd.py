@@ -248,6 +248,40 @@ def test_processes_race_on_one_thread(url: str) -> None:
     raw_audit(url)
 
 
+def before_the_next_commit(saver: Half, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    """Let something happen between the look at a thread and the commit of what is decided on it."""
+    backend: Any = saver.saver._store.asyncio if saver.is_async else saver.saver._store.blocking
+    commit = backend._writer._commit
+
+    async def commit_later(*args: Any, **options: Any) -> None:
+        backend._writer._commit = commit
+        await meanwhile()
+        await commit(*args, **options)
+
+    backend._writer._commit = commit_later
+
+
+@BOTH
+async def test_a_fork_comes_while_a_prune_is_under_way(url: str, half: HalfName) -> None:
+    """It leans on what is about to go: the prune looks again."""
+    one, other = Half(url, half), Half(url, half)
+    for number in range(3):
+        values = {"l": [f"{number} {LONG}"]}
+        await one.save("t", name(number), values, parent=name(number - 1) if number else None)
+    assert await other.values("t", name(1)) == {"l": [f"1 {LONG}"]}
+    forked = {"l": [f"1 {LONG}", "more"]}
+
+    async def meanwhile() -> None:
+        await other.save("t", name(3), forked, parent=name(1))
+
+    before_the_next_commit(one, meanwhile)
+    await one.prune(["t"])
+    assert await one.another().values("t") == forked
+    await one.close()
+    await other.close()
+    raw_audit(url)
+
+
 @BOTH
 async def test_writes_come_while_a_prune_is_under_way(url: str, half: HalfName) -> None:
     """Writes to what is kept, which don't move the revision, lie between what goes, and are not taken along."""
@@ -263,16 +297,12 @@ async def test_writes_come_while_a_prune_is_under_way(url: str, half: HalfName) 
     await one.save("t", "0 before", {"l": [LONG]}, ns="d")
     await one.put_writes(config_of("t", "0 a", "d"), [("l", 1)], "stray")
     late = [("a", name(2)), ("b", name(0)), ("c", name(2)), ("d", "0 before")]
-    writer = (one.saver._store.asyncio if one.is_async else one.saver._store.blocking)._writer  # type: ignore[attr-defined]
-    commit = writer._commit
 
-    async def commit_later(*args: Any, **options: Any) -> None:
+    async def meanwhile() -> None:
         for ns, id_ in late:
             await other.put_writes(config_of("t", id_, ns), [("l", "late")], f"{ns} meanwhile")
-        writer._commit = commit
-        await commit(*args, **options)
 
-    writer._commit = commit_later
+    before_the_next_commit(one, meanwhile)
     await one.prune(["t"])
     await one.save("t", name(0), {"l": [LONG]}, ns="b")
     for ns, id_ in late:
@@ -293,8 +323,9 @@ async def test_a_delete_while_a_put_is_under_way(url: str, half: HalfName) -> No
         await one.save("t", name(0), {"l": [LONG]})
         await one.save("t", name(1), {"l": [LONG] * 2}, parent=name(0))
         await other.delete_thread("t")
+        values = {"l": [LONG] * 3} if number else {"small": 1}  # which leans on nothing but its parent
         with pytest.raises(ThreadDeleted):
-            await one.save("t", name(2), {"l": [LONG] * 3}, parent=name(1))
+            await one.save("t", name(2), values, parent=name(1))
         assert await one.threads() == []
         if number % 2:  # also if the thread was begun again by somebody else
             await other.save("t", name(0), {"l": ["other"]})

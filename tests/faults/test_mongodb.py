@@ -15,6 +15,7 @@ import mongolab
 import pytest
 import servers
 from faultlab import Acknowledged, Worker, put, receipt, some_values
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from load import Load
 from machine import lacking
@@ -87,7 +88,7 @@ class TestStandalone:
     def test_ledger(self, alone: str) -> None:
         corners = iter(range(1_000_000))
         new = lambda: mongolab.with_options(alone, namespace=f"corner {next(corners)}")  # noqa: E731
-        run_state_machine_as_test(ledger_machine(new), settings=CI)
+        run_state_machine_as_test(ledger_machine(new), settings=settings(CI, max_examples=5))
 
     @BOTH
     async def test_conformance(self, alone: str, half: HalfName) -> None:

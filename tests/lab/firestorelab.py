@@ -7,19 +7,19 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import grpc
 import ormsgpack
 import servers
 from faultlab import Acknowledged, digest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import firestore
+from google.cloud.firestore_v1.services.firestore import FirestoreClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 from services.server import Instance
 
 import holdfast
 from holdfast.run import run
 from holdfast.testing import incomplete_rows
-
-import grpc
 
 KINDS = ("heads", "rows", "segments", "writes", "graves")
 
@@ -45,15 +45,15 @@ def client(url: str) -> Iterator[firestore.Client]:
     """Google's own client, for the database of a URL."""
     parts = urlsplit(url)
     emulator = option(url, "emulator")
-    if not emulator:
-        with firestore.Client(project=parts.hostname, database=parts.path.strip("/") or None) as opened:
-            yield opened
-        return
-    opened = firestore.Client(project=parts.hostname, credentials=AnonymousCredentials())
-    channel = grpc.insecure_channel(emulator)
-    opened._firestore_api_internal = type(opened._firestore_api)(transport=FirestoreGrpcTransport(channel=channel))
+    anonymous: Any = AnonymousCredentials() if emulator else None  # type: ignore[no-untyped-call]
+    opened = firestore.Client(
+        project=parts.hostname, database=parts.path.strip("/") or "(default)", credentials=anonymous
+    )
+    if emulator:  # else only an environment variable would lead there
+        channel = grpc.insecure_channel(emulator)
+        opened._firestore_api_internal = FirestoreClient(transport=FirestoreGrpcTransport(channel=channel))
     yield opened
-    channel.close()
+    opened.close()  # type: ignore[no-untyped-call]
 
 
 def documents(url: str) -> dict[str, list[Any]]:
@@ -98,7 +98,7 @@ def raw_audit(url: str) -> None:
         for log, last in refs:
             for seq in range(last + 1):
                 assert segments.get((thread[0], data["born"], log, seq)), f"{data['id']} lacks {log} {seq}"
-    assert {thread: (data["count"], data["latest"]) for thread, data in lives.items() if data["count"]} == {
+    assert {thread: (data["rows"], data["latest"]) for thread, data in lives.items() if data["rows"]} == {
         thread: (seen[thread], latest[thread]) for thread in seen
     }
 
@@ -125,6 +125,7 @@ def audit(url: str, acknowledged: Acknowledged, *, in_flight: int = 0) -> None:
     expected = {(thread, id_): said for thread, ids in acknowledged.checkpoints.items() for id_, said in ids.items()}
     assert not expected.keys() - listed.keys(), "acknowledged and lost"
     for key, said in expected.items():
-        assert listed[key].metadata["digest"] == said
+        metadata = listed[key].metadata
+        assert metadata["digest"] == said
         assert acknowledged.writes[key] <= {task for task, _, _ in listed[key].pending_writes or ()}, "writes lost"
     assert len(listed.keys() - expected.keys()) <= in_flight, "more checkpoints than were ever under way"

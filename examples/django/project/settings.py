@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import django
+
 BASE = Path(__file__).resolve().parent.parent
 SECRET_KEY = os.environ.get("SECRET_KEY", "only for the example")
 DEBUG = True
@@ -61,7 +63,7 @@ else:
         "NAME": _file,
         "TEST": {"NAME": f"{_file}.test"},  # a file: each thread of a test has a connection of its own
         # A request that is a transaction and reads first can't wait for its turn to write, unless it begins like this.
-        "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE"},
+        "OPTIONS": {"timeout": 30, **({"transaction_mode": "IMMEDIATE"} if django.VERSION >= (5, 1) else {})},
     }
 DATABASES = {"default": {**_database, "ATOMIC_REQUESTS": True}}
 

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import models, router
-from django.db.models.signals import post_delete
+from django.db.models.signals import post_delete, pre_save
 
 from holdfast.engine.unique import unique
 
@@ -65,16 +65,23 @@ class ThreadField(models.OneToOneField):  # type: ignore[misc] # Django has no t
     def contribute_to_class(self, cls: Any, name: str, **options: Any) -> None:
         """Note the model, to hear of its objects."""
         super().contribute_to_class(cls, name, **options)
-        if self.follow and not cls._meta.abstract:
-            uid = f"holdfast {cls._meta.label_lower} {name}"
+        if cls._meta.abstract:
+            return
+        uid = f"holdfast {cls._meta.label_lower} {name}"
+        pre_save.connect(self._begin_thread, sender=cls, weak=False, dispatch_uid=uid)
+        if self.follow:
             post_delete.connect(self._delete_thread, sender=cls, weak=False, dispatch_uid=uid)
 
     def pre_save(self, model_instance: Any, add: bool) -> Any:  # noqa: FBT001 - Django's
-        """Begin a thread for an object that has none."""
-        if add and not self.null and getattr(model_instance, self.attname) is None:
+        """Begin a thread for an object that has none, also in `bulk_create`, which sends no signal."""
+        if add:
             using = model_instance._state.db or router.db_for_write(type(model_instance), instance=model_instance)
-            setattr(model_instance, self.name, self.remote_field.model.objects.using(using).begin())
+            self._begin_thread(model_instance, using)
         return super().pre_save(model_instance, add)
+
+    def _begin_thread(self, instance: Any, using: str, *, raw: bool = False, **_: Any) -> None:
+        if not raw and not self.null and getattr(instance, self.attname) is None:
+            setattr(instance, self.name, self.remote_field.model.objects.using(using).begin())
 
     def _delete_thread(self, instance: Any, using: str, **_: Any) -> None:
         number = getattr(instance, self.attname)

@@ -27,3 +27,32 @@ class Bookmark(models.Model):  # type: ignore[misc]
     """A plain foreign key will do."""
 
     thread: Any = models.ForeignKey("holdfast.Thread", models.SET_NULL, null=True)
+
+
+# What another checkpointer has left: LangGraph's own layout, in models.
+
+
+class OldCheckpoint(models.Model):  # type: ignore[misc]
+    id = models.CharField(max_length=50, primary_key=True)
+    conversation = models.CharField(max_length=50)
+    checkpoint_ns = models.CharField(max_length=50, default="")
+    parent = models.CharField(max_length=50, null=True)
+    checkpoint = models.JSONField()
+    metadata = models.JSONField(default=dict)
+
+
+class OldBlob(models.Model):  # type: ignore[misc]
+    thread_id = models.CharField(max_length=50)
+    channel = models.CharField(max_length=50)
+    version = models.CharField(max_length=50)
+    type = models.CharField(max_length=50)
+    blob = models.BinaryField(null=True)
+
+
+class OldWrite(models.Model):  # type: ignore[misc]
+    checkpoint = models.ForeignKey(OldCheckpoint, models.CASCADE)
+    task_id = models.CharField(max_length=50)
+    idx = models.IntegerField()
+    channel = models.CharField(max_length=50)
+    type = models.CharField(max_length=50)
+    blob = models.BinaryField(null=True)

@@ -71,7 +71,10 @@ def use_client(client: Any, *, namespace: str) -> Store:
         msg = f"expected a client of boto3 for dynamodb, not for {service}"
         raise BadURL(msg)
     access = Access(
-        name=f"the DynamoDB client that was handed in (table {_USUAL_TABLE})", table=_USUAL_TABLE, client=lambda: client
+        name=f"the DynamoDB client that was handed in (table {_USUAL_TABLE})",
+        table=_USUAL_TABLE,
+        client=lambda: client,
+        is_ours=False,
     )
     return _store(access, namespace, creates=True)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from holdfast.backends.dynamodb.heads import Heads
 from holdfast.backends.dynamodb.keys import Application
-from holdfast.backends.dynamodb.quick import Quick, is_quick
+from holdfast.backends.dynamodb.quick import Quick, TooLarge, is_quick
 from holdfast.backends.dynamodb.reads import Reads
 from holdfast.backends.dynamodb.table import Table
 from holdfast.backends.dynamodb.thorough import Thorough
@@ -60,8 +60,12 @@ class DynamoBackend:
 
     async def apply(self, change: Change, /) -> None:
         """Make a change: in one transaction, or by a journal if it is too large for that; atomic either way."""
-        kind = Quick if is_quick(change) else Thorough
-        await kind(self.wire, self.application, self._heads, change).make()
+        if is_quick(change):
+            try:
+                return await Quick(self.wire, self.application, self._heads, change).make()
+            except TooLarge:
+                pass
+        return await Thorough(self.wire, self.application, self._heads, change).make()
 
     async def drop(self, threads: Sequence[str], /) -> None:
         """Delete threads: each is gone at once, and then taken away."""

@@ -59,17 +59,17 @@ class Cancelled(Exception):
 
     def failed(self, number: int) -> bool:
         """Whether the condition of a part does not hold."""
-        return bool(self.reasons[number].get("Code") == _FAILED_HERE)
+        return number < len(self.reasons) and bool(self.reasons[number].get("Code") == _FAILED_HERE)
 
     def found(self, number: int) -> Item | None:
         """What is there in place of a part whose condition does not hold."""
         return self.reasons[number].get("Item") or None
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether it was refused only because of others that are at work on the same items."""
-        codes = {reason.get("Code", "None") for reason in self.reasons} - {"None"}
-        return codes <= _BUSY
+    def refusal(self) -> str:
+        """What is wrong with it and stays so, whoever else is at work: it is too large, for instance."""
+        passing = _BUSY | {"None", _FAILED_HERE}
+        wrong = [reason for reason in self.reasons if reason.get("Code", "None") not in passing]
+        return "; ".join(f"{reason.get('Code')} {reason.get('Message', '')}" for reason in wrong)
 
 
 class Unmet(Exception):
@@ -99,11 +99,11 @@ def is_busy(error: Exception) -> bool:
     return code_of(error) in _BUSY
 
 
-def explained(error: Exception, where: str, secret: str = "") -> StoreError:
+def explained(error: Exception, where: str, secret: str = "", *, said: str = "") -> StoreError:
     """What failed, on what, and what to do."""
     code = code_of(error)
     told = error.response["Error"].get("Message", "") if isinstance(error, ClientError) else str(error)
-    said = " ".join(filter(None, (code, told))) or type(error).__name__
+    said = said or " ".join(filter(None, (code, told))) or type(error).__name__
     if secret:
         said = re.sub(re.escape(secret), "***", said)
     return StoreError(f"{where}: {said}{_hint(error, code, said)}")

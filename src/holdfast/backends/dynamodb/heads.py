@@ -5,7 +5,6 @@ names it: from that moment on it is made, and whoever meets it first carries it 
 mark in its head: from that moment on it is gone, and the next who wants its name takes away what is left of it.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -121,7 +120,7 @@ class Heads:
         places = [op.place for item in await self._wire.read(span) for op in self._removal(place, item)]
         places.append(self._application.directory(place, thread))
         await self._wire.gather([self._set_one(each, change, until) for each in places])
-        ends = {":y": number(head.expires or int(time.time()) + ttl)} if ttl is not None else {}
+        ends = {":y": number(head.expires or self.lifetime.end(ttl))} if ttl is not None else {}
         changes = "SET x = :x, h = :x, y = :y" if ends else "REMOVE x, h, y"
         try:
             await self._wire.update(

@@ -15,7 +15,7 @@ from holdfast.errors import Unreadable
 Item = dict[str, Any]
 """An item as botocore has it: attribute -> {type: value}."""
 
-_INLINE = 200_000
+INLINE = 200_000
 """How many bytes of writes sit in the item of their task."""
 
 
@@ -247,7 +247,7 @@ def task_in(item: Item) -> Task:
 def task_items(place: bytes, task: Task, epoch: bytes) -> tuple[Item, list[Item]]:
     """A task's writes as an item, and the items of what is too long for it."""
     entries = dict(task.entries)
-    room = _INLINE - sum(len(entry.value) for entry in entries.values())
+    room = INLINE - sum(len(entry.value) for entry in entries.values())
     blobs: list[Item] = []
     for at, entry in sorted(entries.items(), key=lambda pair: -len(pair[1].value)):
         if room >= 0:

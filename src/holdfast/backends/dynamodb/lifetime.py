@@ -14,6 +14,11 @@ _GRACE = 3600
 """Seconds by which clocks may differ."""
 
 
+def now() -> int:
+    """Seconds since 1970, as DynamoDB counts them."""
+    return int(time.time())
+
+
 class Lifetime:
     """How long threads last after a change; for ever, if there is no number."""
 
@@ -28,34 +33,37 @@ class Lifetime:
         """The head of a thread that begins."""
         if self.ttl is None:
             return head
-        return head._replace(expires=int(time.time()) + self.ttl, horizon=self.horizon(self.ttl))
+        return head._replace(expires=self.end(self.ttl), horizon=self.horizon(self.ttl))
 
     def horizon(self, ttl: int) -> int:
         """The time until which items have to be there that are stored now."""
-        return int(time.time()) + 2 * ttl + _GRACE
+        return now() + 2 * ttl + _GRACE
+
+    def end(self, ttl: int) -> int:
+        """The time at which a thread is over that changes now."""
+        return now() + ttl
 
     def prolonged(self, changes: list[str], conditions: list[str], values: Item) -> None:
         """Add to an update of a head that its thread has changed, if all of its items last long enough for that."""
         if self.ttl is None:
             conditions.append("attribute_not_exists(h)")
             return
-        now = int(time.time())
         changes += ["y = :y", "x = :x"]
         conditions += ["y > :now", "h >= :h"]
         values |= {
-            ":now": number(now),
-            ":y": number(now + self.ttl),
+            ":now": number(now()),
+            ":y": number(self.end(self.ttl)),
             ":x": number(self.horizon(self.ttl)),
-            ":h": number(now + self.ttl + _GRACE // 2),
+            ":h": number(now() + self.ttl + _GRACE // 2),
         }
 
     def is_short(self, head: Head) -> bool:
         """Whether items of a thread may be gone too early, or too late, if it changes now."""
         if self.ttl is None:
             return head.horizon is not None
-        return head.horizon is None or head.horizon < time.time() + self.ttl + _GRACE // 2
+        return head.horizon is None or head.horizon < now() + self.ttl + _GRACE // 2
 
 
 def is_over(head: Head) -> bool:
     """Whether a thread has expired."""
-    return head.expires is not None and head.expires <= time.time()
+    return head.expires is not None and head.expires <= now()

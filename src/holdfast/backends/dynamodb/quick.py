@@ -12,6 +12,7 @@ from holdfast.backends.dynamodb import keys
 from holdfast.backends.dynamodb.failures import Cancelled
 from holdfast.backends.dynamodb.heads import Heads
 from holdfast.backends.dynamodb.items import (
+    INLINE,
     Head,
     Item,
     Task,
@@ -53,7 +54,9 @@ def is_quick(change: Change) -> bool:
         return False
     if not change.creates() or any(row.key == change.parent for row in change.rows):
         return False
-    parts = len(change.segments) + len(change.leans) + 2 * len(change.writes) + _SPARE
+    tasks = len({(write.key, write.task) for write in change.writes})
+    long = len(change.writes) if sum(len(write.value) for write in change.writes) > INLINE else 0
+    parts = len(change.segments) + len(change.leans) + tasks + long + _SPARE
     size = sum(len(segment.data) + 200 for segment in change.segments) + sum(
         len(write.value) + len(write.channel) + len(write.path) + 200 for write in change.writes
     )
@@ -75,6 +78,10 @@ class Parts:
         """One more. Those that are added first are looked at first."""
         self.asked.append(part)
         self.failing.append(failing)
+
+
+class TooLarge(Exception):
+    """With what is there already, it does not fit into one transaction."""
 
 
 class Made(Exception):
@@ -114,6 +121,8 @@ class Quick:
             self._add_conditions(parts, epoch)
             if not self._add_writes(parts, epoch) and self._row is None and not self._change.segments:
                 return
+            if len(parts.asked) > MOST_AT_ONCE:
+                raise TooLarge
             try:
                 await self._wire.transact(parts.asked)
             except Cancelled as cancelled:

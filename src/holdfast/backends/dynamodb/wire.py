@@ -59,6 +59,8 @@ class Access:
     read_only: bool = False
     secret: str = ""
     ttl: int | None = None
+    is_ours: bool = True
+    """Whether the client is closed with the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,8 @@ class Wire:
                 lost = is_lost(error)
                 if code_of(error) == CANCELLED:
                     cancelled = Cancelled(error.response.get("CancellationReasons", []), in_doubt=in_doubt)
+                    if refusal := cancelled.refusal():
+                        raise explained(error, access.name, access.secret, said=refusal) from error
                     raise cancelled from error
                 if code_of(error) == FAILED:
                     raise Unmet(error.response.get("Item"), in_doubt=in_doubt) from error
@@ -237,8 +241,7 @@ class Wire:
             while self._is_resting:
                 self._gate.wait()
             if self._is_closed:
-                msg = "the saver was closed"
-                raise Closed(msg)
+                raise _closed()
             if self._client is None:
                 self._client = self.access.client()
             client = self._client
@@ -252,6 +255,10 @@ class Wire:
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         """What several return that know nothing of each other, in their order."""
+        if self._is_closed:
+            for coroutine in coroutines:
+                coroutine.close()
+            raise _closed()
         futures = [(self._pool.submit(run, coroutine), coroutine) for coroutine in coroutines[1:]]
         results = [await coroutine for coroutine in coroutines[:1]]
         # What no thread has come to yet is done here, so that threads which wait for others never wait for ever.
@@ -261,8 +268,10 @@ class Wire:
     def close(self) -> None:
         """Let go of the threads, and of the client's connections if it is ours."""
         with self._gate:
-            self._is_closed = True
+            is_closed, self._is_closed = self._is_closed, True
         self._pool.shutdown()
+        if self.access.is_ours and self._client is not None and not is_closed:
+            self._client.close()
 
     # Forks.
 
@@ -311,6 +320,10 @@ def _conditional(asked: Item, condition: str, values: Item | None) -> Item:
     if values:
         asked["ExpressionAttributeValues"] = values
     return asked
+
+
+def _closed() -> Closed:
+    return Closed("the saver was closed")
 
 
 class Turns:

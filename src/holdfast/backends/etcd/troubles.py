@@ -31,6 +31,9 @@ _TOKEN = ("invalid auth token", "revision in header is old")
 _COMPACTED = ("required revision has been compacted", "required revision is a future revision")
 _AWAY = ("too many requests", "leader changed", "no leader", "request timed out", "is stopping", "not healthy")
 
+_TOO_LARGE = (
+    "names or metadata are too long for one request; the server takes 1.5 MB unless --max-request-bytes says otherwise"
+)
 _FULL = "database space exceeded"
 _HINTS = {
     _FULL: (
@@ -38,10 +41,8 @@ _HINTS = {
         "is room: delete threads (that still works; a prune does not), `etcdctl compact` to a recent revision, "
         "`etcdctl defrag`, then `etcdctl alarm disarm`; nothing of this change is visible"
     ),
-    "request is too large": (
-        "names or metadata are too long for one request; the server takes 1.5 MB unless --max-request-bytes says "
-        "otherwise"
-    ),
+    "request is too large": _TOO_LARGE,
+    "message larger than max": _TOO_LARGE,
     "too many operations in txn": "this server was started with a --max-txn-ops below 128, its default",
     "permission denied": (
         "this user needs to read and write all keys under its prefix: "

@@ -32,7 +32,7 @@ LARGEST = 9 << 20
 _PER_GET = 2_000
 _PER_QUERY = 30
 _SMALL = tuple(
-    f"data.{name}" for name in ("thread", "born", "revision", "count", "latest", "made", "token", "size", "ns", "id")
+    f"data.{name}" for name in ("thread", "born", "revision", "rows", "latest", "made", "token", "size", "ns", "id")
 )
 _NAMES = tuple(f"data.{name}" for name in ("born", "log", "seq", "size", "ns", "id"))
 
@@ -156,7 +156,7 @@ class Attempt:
             if first is None or parts[0].idx < 0 or token_of(first) == self._token:
                 plan.writes += (places.write_write(write, born, self._token) for write in parts)
         rows = {row.key: row for row in change.rows}
-        count, latest = plan.head.count, plan.head.latest
+        count, latest = plan.head.rows, plan.head.latest
         for key, row in rows.items():
             is_new = places.row(key) not in living
             settled = change.settle.get(key) or row.settled
@@ -167,9 +167,9 @@ class Attempt:
             latest = max(latest, key.id)
         for key, names in change.settle.items():
             if key not in rows and places.row(key) in living:
-                settled = pack_refs(names) if names else b""
-                plan.writes.append(places.update(places.row(key), {}, {"settled": settled}))
-        plan.head = plan.head._replace(count=count, latest=latest)
+                packed = pack_refs(names) if names else b""
+                plan.writes.append(places.update(places.row(key), {}, {"settled": packed}))
+        plan.head = plan.head._replace(rows=count, latest=latest)
 
     async def _take_away(self, transaction: Transaction, plan: Plan, living: Documents) -> None:
         """Drop rows with their writes; then, of the thread, segments that are not kept and writes that nobody owns."""
@@ -184,8 +184,9 @@ class Attempt:
             requests.append(places.query("writes", ("t", thread), _NAMES))
         else:
             of = [digest(*key) for key in sorted(doomed)]
-            for at in range(0, len(of), _PER_QUERY):
-                requests.append(places.query("writes", ("of", of[at : at + _PER_QUERY]), _NAMES))
+            requests += (
+                places.query("writes", ("of", of[at : at + _PER_QUERY]), _NAMES) for at in range(0, len(of), _PER_QUERY)
+            )
         answers = await transaction.ask(*requests)
         segments = answers.pop(0).documents if change.trim is not None else []
         writes = [write for answer in answers for write in answer.documents]
@@ -204,11 +205,12 @@ class Attempt:
             plan.is_partial = True
             leaving = leaving[:room]
         plan.writes += leaving
-        count = plan.head.count - len(dropped)
         latest = plan.head.latest
         if any(key.id == latest for key in doomed):
             latest = await self._latest(transaction, plan.head.born, doomed)
-        plan.head = plan.head._replace(count=count, latest=max([latest, *(row.key.id for row in change.rows)]))
+        plan.head = plan.head._replace(
+            rows=plan.head.rows - len(dropped), latest=max([latest, *(row.key.id for row in change.rows)])
+        )
 
     def _trimmed(self, segments: Iterable[Any], born: str) -> list[Any]:
         """Of each log from its end down, so that what is left of it at any moment is whole; then what closes it."""

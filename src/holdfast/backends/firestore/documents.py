@@ -1,12 +1,12 @@
 """Records as documents, and back.
 
-Each document has its content in one map, `data`, so that one exemption keeps all of it out of Firestore's indexes. What
-is searched by lies beside it: `t`, a digest of the thread; of rows `n`, of thread and namespace, and `labels`; of writes
-`of`, of the checkpoint that they belong to.
+Each document has its content in one map, `data`, so that one exemption keeps all of it out of Firestore's indexes.
+What is searched by lies beside it: `t`, a digest of the thread; of rows `n`, of thread and namespace, and `labels`; of
+writes `of`, of the checkpoint that they belong to.
 
 | collection | document | data |
 |---|---|---|
-| heads | a thread | thread, born, revision, count, latest, made |
+| heads | a thread | thread, born, revision, rows, latest, made |
 | rows | a checkpoint | thread, ns, id, parent, refs, settled, meta, body, born |
 | segments | a change to a value | log, seq, data, size, born, token |
 | writes | a pending write, or a part of one | ns, id, task, idx, part, channel, path, value, born, token |
@@ -15,6 +15,7 @@ is searched by lies beside it: `t`, a digest of the thread; of rows `n`, of thre
 `born` names the life of a thread. What is of another life than its head is not there, whoever may find it.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,10 +31,13 @@ PbWrite: Any = write.Write.pb()
 _BatchGet: Any = firestore.BatchGetDocumentsRequest.pb()
 _RunQuery: Any = firestore.RunQueryRequest.pb()
 _Operator: Any = query.StructuredQuery.FieldFilter.Operator
+_SIMPLE = re.compile(r"[A-Za-z0-9_-]{0,200}")
 _TOKEN = 12
 _TOKENS = 16
 
 Scalar = str | bytes | int | None
+Wanted = tuple[str, str | Sequence[str]]
+"""A field, and the value that it must have, or one of these."""
 
 
 class Head(NamedTuple):
@@ -45,7 +49,7 @@ class Head(NamedTuple):
     thread: str
     born: str
     revision: int
-    count: int = 0
+    rows: int = 0
     latest: str = ""
     made: bytes = b""
 
@@ -63,8 +67,8 @@ class Places:
 
     def __init__(self, root: str, collection: str, namespace: str) -> None:
         self.root = root
-        simple = namespace.isascii() and namespace.replace("-", "").replace("_", "").isalnum() and len(namespace) < 200
-        self.home = f"{root}/documents/{collection}/{f'n-{namespace}' if simple or not namespace else digest(namespace)}"
+        own = f"n-{namespace}" if _SIMPLE.fullmatch(namespace) else digest(namespace)
+        self.home = f"{root}/documents/{collection}/{own}"
         self._collection = collection
 
     def kind(self, kind: str) -> str:
@@ -102,7 +106,7 @@ class Places:
     def query(
         self,
         kind: str,
-        wanted: tuple[str, str | list[str]] | None = None,
+        wanted: Wanted | None = None,
         fields: Iterable[str] = (),
         *,
         start: str = "",
@@ -153,7 +157,8 @@ class Places:
             "body": row.body,
             "born": born,
         }
-        beside = {"t": digest(key.thread), "n": digest(key.thread, key.ns), "labels": label_texts(row.labels)}
+        beside: dict[str, str | list[str]] = {"t": digest(key.thread), "n": digest(key.thread, key.ns)}
+        beside["labels"] = label_texts(row.labels)
         if not keep_settled:
             return _set(self.row(key), beside, data)
         del data["settled"]
@@ -207,7 +212,7 @@ def head_of(found: Any) -> Head:
         data["thread"].string_value,
         data["born"].string_value,
         data["revision"].integer_value,
-        data["count"].integer_value,
+        data["rows"].integer_value,
         data["latest"].string_value,
         data["made"].bytes_value,
     )

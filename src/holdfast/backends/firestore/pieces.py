@@ -6,7 +6,6 @@ they lean on: what a prune or a deletion took in between, it took from the end.
 """
 
 from collections.abc import Iterable, Iterator
-
 from typing import TypeVar
 
 from holdfast.backends.firestore.changes import LARGEST, MOST, groups

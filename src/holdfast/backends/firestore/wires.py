@@ -14,10 +14,6 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.cloud.firestore_v1.services.firestore.transports import (
-    FirestoreGrpcAsyncIOTransport,
-    FirestoreGrpcTransport,
-)
 from google.cloud.firestore_v1.types import firestore
 
 from holdfast.backends.firestore.access import Access
@@ -173,7 +169,7 @@ class BlockingWire(Wire):
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
-        self._transport: FirestoreGrpcTransport | None = None
+        self._transport: Any = None
         self._abandoning: set[Any] = set()
         self._lock = ForkSafeLock()
         access.opened.append(self._close)
@@ -225,9 +221,9 @@ class BlockingWire(Wire):
             self._transport = None
 
     async def _sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 - it blocks, as all of this wire does
 
-    def _opened(self) -> FirestoreGrpcTransport:
+    def _opened(self) -> Any:
         with self._lock:
             self.access.check_open()
             if self._transport is None:
@@ -240,7 +236,7 @@ class AsyncioWire(Wire):
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
-        self._loops: dict[asyncio.AbstractEventLoop, FirestoreGrpcAsyncIOTransport] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, Any] = {}
         self._abandoning: set[asyncio.Task[None]] = set()
         access.opened.append(self._loops.clear)
         watch(self)
@@ -302,7 +298,7 @@ class AsyncioWire(Wire):
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _opened(self) -> FirestoreGrpcAsyncIOTransport:
+    def _opened(self) -> Any:
         self.access.check_open()
         loop = asyncio.get_running_loop()
         transport = self._loops.get(loop)
@@ -312,4 +308,3 @@ class AsyncioWire(Wire):
                     self._loops.pop(other, None)
             transport = self._loops[loop] = self.access.asyncio()
         return transport
-

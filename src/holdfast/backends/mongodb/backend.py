@@ -14,7 +14,6 @@ from holdfast.backends.mongodb import moves
 from holdfast.backends.mongodb.layout import (
     FORMAT,
     INDEXES,
-    IS_ROW,
     LONGEST,
     VERSION,
     Document,
@@ -33,10 +32,10 @@ from holdfast.backends.mongodb.layout import (
     size_of,
     task_id,
 )
-from holdfast.backends.mongodb.reads import Answer, Pipeline, answer, logs_and_writes, rows, threads
+from holdfast.backends.mongodb.reads import Answer, Pipeline, answer, logs_and_writes, rows, thread_of, threads
 from holdfast.backends.mongodb.wires import Wire
 from holdfast.backends.packing import place
-from holdfast.engine.records import Change, Found, Limits, Query, ThreadInfo
+from holdfast.engine.records import Change, Found, Key, Limits, Query, ThreadInfo
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, SchemaTooNew, StoreError
 from holdfast.fork import ForkSafeLock
@@ -99,9 +98,7 @@ class MongoBackend:
         """Make the indexes, unless that was done before."""
         found = await self._format()
         if found is None:
-            partial = {"partialFilterExpression": IS_ROW}
-            indexes = [{**index, **partial} for index in INDEXES]
-            await self.wire.write({"createIndexes": self.collection, "indexes": indexes})
+            await self.wire.write({"createIndexes": self.collection, "indexes": list(INDEXES)})
             made = {"q": {"_id": FORMAT}, "u": {"$setOnInsert": {"version": VERSION, "oldest": 1}}, "upsert": True}
             await self.wire.write({"update": self.collection, "updates": [made]})
 
@@ -117,19 +114,15 @@ class MongoBackend:
         await self.wire.close()
 
     async def find(self, query: Query, /) -> Found:
-        """One aggregate; another one only where rows of threads that are gone stood in the way."""
+        """One aggregate; another one only where rows that are nobody's stood in the way."""
         if query.limit == 0:
             return Found()
-        found, _, passed = await self._ask(rows(self.collection, self._app, query), query)
-        if passed and query.limit is not None and len(found.rows) + len(passed) >= query.limit:
-            last = max((*passed, *(row.key for row in found.rows)), key=place)
+        found, _, elsewhere, _ = await self._ask(rows(self.collection, self._app, query), query)
+        if elsewhere and query.limit is not None and len(found.rows) + len(elsewhere) >= query.limit:
+            last = max((*elsewhere, *(row.key for row in found.rows)), key=place)
             rest = await self.find(query._replace(after=last, limit=query.limit - len(found.rows)))
-            return Found(
-                found.rows + rest.rows,
-                sorted({*found.segments, *rest.segments}),
-                found.writes + rest.writes,
-                found.revisions | rest.revisions,
-            )
+            segments = sorted({*found.segments, *rest.segments})
+            return Found(found.rows + rest.rows, segments, found.writes + rest.writes, found.revisions | rest.revisions)
         return found
 
     async def fetch(
@@ -143,7 +136,7 @@ class MongoBackend:
     ) -> Found:
         """One aggregate."""
         pipeline = logs_and_writes(self.collection, self.head_id(thread), ns, logs, ids)
-        found = (await self._ask(pipeline, Query(thread))).found
+        found = (await self._ask(pipeline, Query(thread), logs)).found
         wanted = frozenset(channels)
         return Found([], found.segments, [w for w in found.writes if w.channel in wanted], found.revisions)
 
@@ -286,13 +279,16 @@ class MongoBackend:
         head = await self.head(thread)
         return head and head.home
 
-    async def _ask(self, pipeline: Pipeline, query: Query) -> Answer:
+    async def _ask(self, pipeline: Pipeline, query: Query, logs: Mapping[str, int] | None = None) -> Answer:
+        before: Sequence[Key] | None = None
         for _ in range(_AGAIN):
-            found = answer(await self.wire.read(pipeline), query)
-            if found is not None:
+            found = answer(await self.wire.read(pipeline), query, logs)
+            # Of all threads, one that is elsewhere may have left rows behind that nobody cleared: these stay the same.
+            if not found.has_moved or (thread_of(query) is None and sorted(found.elsewhere) == before):
                 for thread, home in found.homes.items():
                     self._homes.set(thread, home)
                 return found
+            before = sorted(found.elsewhere)
         msg = f"{self.wire.access.name}: what was to be read is changed by others all the time"
         raise StoreError(msg)
 

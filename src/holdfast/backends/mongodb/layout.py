@@ -1,7 +1,6 @@
 """How records lie in MongoDB: one collection, and the statements that put each of them there.
 
-Every document has a name of several parts as its `_id`, so that the index which each collection has anyway serves
-nearly all:
+Every document has a name of several parts as its `_id`:
 
     {app, thread}                          the head of a thread: where it lives, and its revision
     {t, log, seq}                          a segment
@@ -9,6 +8,7 @@ nearly all:
     {t, to, id, task}                      all that a task wrote to a checkpoint
     {t, to, id, task, piece, number}       a value of these that is too long to stand with the others
 
+What is read together has the same name in `of`: a row and all that was written to it `{t, ns, id}`, a log `{t, log}`.
 `t` is a random number, the *home* of a thread: what lives elsewhere is nobody's. At one home records come and are
 replaced, and never go; whoever takes some away moves the rest to a new home, and the head says which one counts. So
 what was there once is there for as long as the home is, and a change that ends by looking whether it still is has
@@ -30,13 +30,15 @@ Document = dict[str, Any]
 
 FORMAT = {"holdfast": "format"}
 VERSION = 1
-INDEXES: Sequence[Document] = (
-    # Only rows have a thread by that name.
-    {"name": "newest", "key": {"_id.t": 1, "_id.id": -1, "_id.ns": 1}},
-    {"name": "newest of all", "key": {"app": 1, "_id.id": -1, "thread": 1, "_id.ns": 1}},
-    {"name": "labels", "key": {"app": 1, "labels": 1, "_id.id": -1, "thread": 1, "_id.ns": 1}},
-)
 IS_ROW = {"thread": {"$exists": True}}
+"""Only rows have one."""
+_ROWS = {"partialFilterExpression": IS_ROW}
+INDEXES: Sequence[Document] = (
+    {"name": "parts", "key": {"of": 1}},
+    {"name": "newest", "key": {"_id.t": 1, "_id.id": -1, "_id.ns": 1}, **_ROWS},
+    {"name": "newest of all", "key": {"app": 1, "_id.id": -1, "thread": 1, "_id.ns": 1}, **_ROWS},
+    {"name": "labels", "key": {"app": 1, "labels": 1, "_id.id": -1, "thread": 1, "_id.ns": 1}, **_ROWS},
+)
 
 LONGEST = 4 << 20
 """Bytes of a value, and of a row's metadata and of its body: a document of MongoDB's holds 16 MiB."""
@@ -102,7 +104,7 @@ def needs_home(head: Document, home: int) -> Statement:
 
 def begins(head: Document, home: int, revision: int) -> Statement:
     """Make a thread's head; refused if it has one that lives elsewhere."""
-    update = {"q": {"_id": head, "t": home}, "u": {"$setOnInsert": {"revision": revision}}, "upsert": True}
+    update = {"q": {"_id": head, "t": home}, "u": {"$setOnInsert": {"revision": revision, "of": head}}, "upsert": True}
     return Statement(update, "home")
 
 
@@ -119,12 +121,14 @@ def put_segment(home: int, segment: Segment, token: int) -> Statement:
     """A segment under a number that is free, or that this very change has taken before."""
     log, seq, data = segment
     query = {"_id": segment_id(home, log, seq), "made": token}
-    return Statement({"q": query, "u": {"made": token, "data": data}, "upsert": True}, "segment", len(data))
+    document = {"of": {"t": home, "log": log}, "made": token, "data": data}
+    return Statement({"q": query, "u": document, "upsert": True}, "segment", len(data))
 
 
 def put_row(home: int, app: str, row: Row, token: int) -> Statement:
     """A row; one of the same key is replaced, unless by this very change, whatever came after it."""
     fields: Document = {
+        "of": row_id(home, row.key),
         "app": app,
         "thread": row.key.thread,
         "parent": row.parent,
@@ -155,7 +159,7 @@ def put_writes(home: int, writes: Iterable[Write], token: int) -> Iterator[State
     for write in writes:
         tasks[write.key, write.task].append(write)
     for (key, task), written in tasks.items():
-        name = task_id(home, key, task)
+        name, of = task_id(home, key, task), row_id(home, key)
         items: list[Document] = []
         size = 0
         for number, write in enumerate(_those_that_stand(written)):
@@ -163,12 +167,13 @@ def put_writes(home: int, writes: Iterable[Write], token: int) -> Iterator[State
             length = len(write.value)
             if length > _LONG_WRITE or size + length > _LONG_WRITES:
                 piece = {**name, "piece": token, "number": number}
-                yield Statement({"q": {"_id": piece}, "u": {"data": write.value}, "upsert": True}, "twice", length)
+                document = {"of": of, "data": write.value}
+                yield Statement({"q": {"_id": piece}, "u": document, "upsert": True}, "twice", length)
                 items.append({**item, "piece": token, "number": number})
             else:
                 size += length
                 items.append({**item, "value": write.value})
-        yield Statement({"q": {"_id": name}, "u": _merged(items, token), "upsert": True}, "twice", size)
+        yield Statement({"q": {"_id": name}, "u": _merged(of, items, token), "upsert": True}, "twice", size)
 
 
 def _those_that_stand(writes: Iterable[Write]) -> Iterator[Write]:
@@ -183,7 +188,7 @@ def _those_that_stand(writes: Iterable[Write]) -> Iterator[Write]:
         yield from parts.values()
 
 
-def _merged(items: Sequence[Document], token: int) -> list[Document]:
+def _merged(of: Document, items: Sequence[Document], token: int) -> list[Document]:
     """What becomes of a task's writes when others come: of idx 0 and up the first stand, below 0 the last."""
     there = {"$ifNull": ["$writes", []]}
     made = {"$ifNull": ["$made", []]}
@@ -197,6 +202,7 @@ def _merged(items: Sequence[Document], token: int) -> list[Document]:
     return [
         {
             "$set": {
+                "of": {"$literal": of},
                 "writes": {"$cond": [is_made, "$writes", {"$concatArrays": [kept, added]}]},
                 "made": {"$cond": [is_made, "$made", {"$slice": [{"$concatArrays": [made, [token]]}, -_REMEMBERED]}]},
             }

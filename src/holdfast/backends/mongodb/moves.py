@@ -158,7 +158,7 @@ async def _copy(store: "MongoBackend", names: Sequence[Document], home: int) -> 
     for some in _some(names):
         pipeline = [
             {"$match": {"_id": {"$in": some}}},
-            {"$set": {"_id.t": home}},
+            {"$set": {"_id.t": home, "of.t": home}},
             {"$merge": {"into": store.collection, "on": "_id", "whenMatched": "keepExisting"}},
         ]
         command = {"aggregate": store.collection, "pipeline": pipeline, "cursor": {}}

@@ -2,14 +2,13 @@
 
 An aggregate has several stages, and others write while it runs. What it reads is of one moment all the same: at one
 home nothing ever goes, so that all which a row names is there for as long as its thread lives where it lived when the
-aggregate began. So the head is read twice, before anything else of a thread and after it; if the thread has moved in
-between, the question is asked again.
+aggregate began. The last thing that is read of each thread is its head; if that names another home, the question is
+asked again.
 
-Searches are what takes the server's time, much more than what they find. A range of names is one search, so rows that
-follow each other are one, and so are the writes to them, and each log.
+Searches are what takes the server's time, much more than what they find. So there are two, however much is asked for:
+one for the names of rows, and one for all that goes by these names and by those of their logs.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,57 +22,39 @@ Pipeline = list[Document]
 
 
 class Answer(NamedTuple):
-    """What was found, where the threads live, and rows that were passed over because they are nobody's."""
+    """What was found, of threads that live where it was found."""
 
     found: Found
     homes: Mapping[str, int]
-    passed: Sequence[Key]
+    elsewhere: Sequence[Key]
+    """Rows whose threads live somewhere else by now, or nowhere."""
+    has_moved: bool
+    """Whether there were any such threads."""
 
 
 def rows(collection: str, app: str, query: Query) -> Pipeline:
     """Rows, and unless only heads are asked for, all that they need."""
     thread = thread_of(query)
     select = _of_all(app, query) if thread is None else _of_thread(collection, app, thread, query)
-    # Between the rows of a page are no others, unless some don't match.
-    part = "$row._id" if query.where or query.keys else "$row._id.ns"
-    name = {"thread": "$row.thread", "ns": "$row._id.ns", "id": "$row._id.id"}
-    of_row = [{"key": {"t": "$t", "row": part}, "lo": "$row._id", "hi": "$row._id", "name": name}]
-    wants: Any = of_row
-    if not query.heads:
-        to = {"t": "$t", "to": "$row._id.ns", "id": "$row._id.id"}
-        writes = {"key": {"t": "$t", "to": part}, "lo": to, "hi": {**to, "task": MaxKey()}}
-        wants = {"$concatArrays": [[*of_row, writes], _ranges("$row.logs")]}
+    wanted: Any = ["$row._id"] if query.heads else {"$concatArrays": [["$row._id"], _logs("$row.logs")]}
+    at_home = {name: {"$first": f"${name}"} for name in ("revision", "head")}
     return [
         *select,
-        {"$set": {"want": {"$cond": [{"$gt": ["$row", None]}, wants, [{"key": {"t": "$t"}, **_NOTHING}]]}}},
-        {"$unwind": "$want"},
-        {"$group": {"_id": "$want.key", **_AT_HOME, **_RANGE, "names": {"$push": "$want.name"}}},
-        {
-            "$group": {
-                **_AT_HOME,
-                "_id": "$t",
-                "wants": {"$push": {"lo": "$lo", "hi": "$hi"}},
-                "names": {"$push": "$names"},
-            }
-        },
-        *([_look_for_head(collection)] if thread is None else []),
-        {"$set": {"want": {"$cond": [_IS_HOME if thread is None else True, _AND_HEAD, [_PASSED]]}}},
-        *_fetched(collection, {"body": 0} if query.heads else {"made": 0, "labels": 0}),
+        {"$set": {"of": {"$cond": [{"$gt": ["$row", None]}, wanted, ["$head"]]}}},
+        {"$unwind": "$of"},
+        {"$group": {"_id": "$t", **at_home, "of": {"$addToSet": "$of"}}},
+        *_fetched(collection, only_heads=query.heads),
     ]
 
 
-def logs_and_writes(
-    collection: str, head: Document, ns: str, logs: Mapping[str, int], ids: Collection[str]
-) -> Pipeline:
-    """Segments of some logs, all writes to some checkpoints, and the revision."""
-    to = {"t": "$t", "to": _literal(ns), "id": "$$this"}
-    written = {"$map": {"input": _literal(sorted(ids)), "in": {"lo": to, "hi": {**to, "task": MaxKey()}}}}
-    ranges = _ranges(_literal([[log, seq] for log, seq in logs.items()]))
+def logs_and_writes(collection: str, head: Document, ns: str, logs: Collection[str], ids: Collection[str]) -> Pipeline:
+    """Segments of some logs, all that was written to some checkpoints, and the revision."""
+    written = {"$map": {"input": _literal(sorted(ids)), "in": {"t": "$t", "ns": _literal(ns), "id": "$$this"}}}
+    wanted = {"$concatArrays": [_logs(_literal([[log] for log in logs])), written]}
     return [
         {"$match": {"_id": head}},
-        {"$set": {"head": "$_id", "names": [], "wants": {"$concatArrays": [ranges, written]}}},
-        {"$set": {"_id": "$t", "want": _AND_HEAD}},
-        *_fetched(collection, {"made": 0}),
+        {"$project": {"_id": "$t", "revision": 1, "head": "$_id", "of": wanted}},
+        *_fetched(collection, only_heads=False),
     ]
 
 
@@ -82,7 +63,8 @@ def threads(collection: str, app: str, after: str | None, limit: int) -> Pipelin
     names = {"$gte" if after is None else "$gt": head_id(app, after or ""), "$lt": {"app": app, "thread": MaxKey()}}
     within = {"$expr": {"$and": [{"$gt": ["$_id", "$$lo"]}, {"$lt": ["$_id", "$$hi"]}]}}
     numbers = {"_id": None, "checkpoints": {"$sum": 1}, "latest": {"$max": "$_id.id"}}
-    let = {"lo": {"t": "$t", "ns": ""}, "hi": {"t": "$t", "ns": MaxKey()}}
+    # Names of fields are compared before their values, and types before names: what comes next to rows has this one.
+    let = {"lo": {"t": "$t", "ns": ""}, "hi": {"t": "$t", "nt": ""}}
     search = [{"$match": within}, {"$group": numbers}]
     return [
         {"$match": {"_id": names}},
@@ -102,32 +84,34 @@ def thread_of(query: Query) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
-def answer(documents: Iterable[Document], query: Query) -> Answer | None:
-    """What an aggregate has found; None if that is not of one moment."""
-    parts: dict[int, list[Document]] = defaultdict(list)
+def answer(documents: Iterable[Document], query: Query, logs: Mapping[str, int] | None = None) -> Answer:
+    """What the documents of an aggregate say; `logs` is how far to read logs, if that isn't said by rows."""
     homes: dict[int, str] = {}
     revisions: dict[str, int] = {}
-    names: set[tuple[int, str, str]] = set()
-    passed: list[Key] = []
+    parts: list[Document] = []
+    seen: set[int] = set()
     for each in documents:
-        home, found = each["_id"], each.get("d")
-        if "names" not in each:
-            parts[home] += [found] if found is not None else []
-        elif each.get("passed"):
-            passed += [Key(**name) for some in each["names"] for name in some]
-        elif found is None or found["t"] != home:
-            return None
-        else:
-            thread = homes[home] = found["_id"]["thread"]
-            revisions[thread] = each["revision"]
-            names |= {(home, name["ns"], name["id"]) for some in each["names"] for name in some}
-    found_rows = _rows_in(parts, names)
-    if len(found_rows) < len(names):
-        return None
+        home, document = each["_id"], each["d"]
+        seen.add(home)
+        if "revision" not in document:
+            parts.append(document)
+        elif document["t"] == home:
+            homes[home] = document["_id"]["thread"]
+            revisions[homes[home]] = each["revision"] or document["revision"]
+    found_rows: dict[int, list[Row]] = {document["_id"]["t"]: [] for document in parts}
+    for document in parts:
+        if "refs" in document:
+            found_rows[document["_id"]["t"]].append(to_row(document))
     keys = frozenset(query.keys)
-    rows = sorted((row for row in found_rows if not keys or row.key in keys), key=lambda row: place(row.key))
-    found = _found([row._replace(body=b"") for row in rows] if query.heads else rows, parts, homes, revisions)
-    return Answer(found, {thread: home for home, thread in homes.items()}, passed)
+    rows = [row for home in homes for row in found_rows.get(home, ()) if not keys or row.key in keys]
+    found = _found(sorted(rows, key=_place), parts, homes, logs)
+    elsewhere = [row.key for home in found_rows.keys() - homes.keys() for row in found_rows[home]]
+    return Answer(
+        Found(found.rows, found.segments, found.writes, revisions),
+        {thread: home for home, thread in homes.items()},
+        elsewhere,
+        has_moved=bool(seen - homes.keys()),
+    )
 
 
 # Which rows: each as `row`, at home in `t`, whose head is named `head`.
@@ -144,7 +128,7 @@ def _of_thread(collection: str, app: str, thread: str, query: Query) -> Pipeline
         let = {"lo": lowest, "hi": highest}
         conditions = [*_labels(query), {"$expr": {"$and": [{"$gte": ["$_id", "$$lo"]}, {"$lt": ["$_id", "$$hi"]}]}}]
         order = {"_id": -1}
-    search = [{"$match": {"$and": conditions}}, {"$sort": order}, *_limit(query), _NAMES_AND_LOGS]
+    search = [{"$match": {"$and": conditions}}, {"$sort": order}, *_limit(query), _LOGS]
     return [
         {"$match": {"_id": head_id(app, thread)}},
         {"$lookup": {"from": collection, "let": let, "pipeline": search, "as": "row"}},
@@ -164,12 +148,12 @@ def _of_all(app: str, query: Query) -> Pipeline:
         {"$match": {"$and": conditions}},
         {"$sort": {"_id.id": -1, "thread": 1, "_id.ns": 1}},
         *_limit(query),
-        _NAMES_AND_LOGS,
+        {"$project": {"thread": 1, "logs": 1}},
         {"$project": {"_id": 0, "t": "$_id.t", "head": {"app": _literal(app), "thread": "$thread"}, "row": "$$ROOT"}},
     ]
 
 
-_NAMES_AND_LOGS = {"$project": {"thread": 1, "logs": 1}}
+_LOGS: Document = {"$project": {"logs": 1}}
 
 
 def _span(query: Query) -> tuple[Document, Document]:
@@ -214,7 +198,7 @@ def _limit(query: Query) -> Pipeline:
     return [] if query.limit is None else [{"$limit": query.limit}]
 
 
-# What they need: documents whose names are from `lo` to `hi`.
+# What they need.
 
 
 def _literal(value: Any) -> Document:
@@ -222,61 +206,57 @@ def _literal(value: Any) -> Document:
     return {"$literal": value}
 
 
-def _ranges(logs: Any) -> Document:
-    """The segments of logs, from pairs of a log and its last number."""
-    log = {"t": "$t", "log": {"$arrayElemAt": ["$$this", 0]}}
-    last = {**log, "seq": {"$arrayElemAt": ["$$this", 1]}}
-    return {"$map": {"input": logs, "in": {"key": log, "lo": {**log, "seq": _literal(0)}, "hi": last}}}
+def _logs(logs: Any) -> Document:
+    """What logs go by, each the first of a list."""
+    return {"$map": {"input": logs, "in": {"t": "$t", "log": {"$arrayElemAt": ["$$this", 0]}}}}
 
 
-_AT_HOME: Document = {name: {"$first": f"${name}"} for name in ("t", "revision", "head")}
-_RANGE: Document = {"lo": {"$min": "$want.lo"}, "hi": {"$max": "$want.hi"}}
-_NOTHING: Document = {"lo": {"t": "$t"}, "hi": {"t": "$t"}}
-_AND_HEAD = {"$concatArrays": ["$wants", [{"lo": "$head", "hi": "$head", "names": "$names"}]]}
-_PASSED: Document = {**_NOTHING, "names": "$names", "passed": True}
-_IS_HOME: Document = {"$eq": ["$t", {"$first": "$found.t"}]}
+def _fetched(collection: str, *, only_heads: bool) -> Pipeline:
+    """All that goes by the names in `of`, each as `d`.
 
-
-def _look_for_head(collection: str) -> Document:
-    return {"$lookup": {"from": collection, "localField": "head", "foreignField": "_id", "as": "found"}}
-
-
-def _fetched(collection: str, without: Document) -> Pipeline:
-    """All documents that are wanted of each thread, in the order in which they are wanted, each as `d`."""
-    between = {"$expr": {"$and": [{"$gte": ["$_id", "$$lo"]}, {"$lte": ["$_id", "$$hi"]}]}}
-    search = [{"$match": between}, {"$project": without}]
-    let = {"lo": "$want.lo", "hi": "$want.hi"}
-    revision = {"$ifNull": ["$revision", {"$first": "$found.revision"}]}
+    They are searched for in the order of their names, in which numbers are before texts: so heads, which are the only
+    ones that don't begin with the number of a home, are read after all else.
+    """
+    search: Document = {
+        "from": collection,
+        "localField": "of",
+        "foreignField": "_id" if only_heads else "of",
+        "as": "d",
+    }
+    if only_heads:
+        search["pipeline"] = [{"$project": {"body": 0}}]
     return [
-        {"$unwind": "$want"},
-        {"$lookup": {"from": collection, "let": let, "pipeline": search, "as": "d"}},
-        {"$unwind": {"path": "$d", "preserveNullAndEmptyArrays": True}},
-        {"$project": {"d": 1, "revision": revision, "names": "$want.names", "passed": "$want.passed"}},
-    ]
-
-
-def _rows_in(parts: Mapping[int, Sequence[Document]], names: Collection[tuple[int, str, str]]) -> list[Row]:
-    """The rows that were asked for, among those that lie between them."""
-    return [
-        to_row(document)
-        for home, documents in parts.items()
-        for document in documents
-        if "refs" in document and (home, document["_id"]["ns"], document["_id"]["id"]) in names
+        {"$set": {"of": {"$concatArrays": ["$of", ["$head"]]}}},
+        {"$lookup": search},
+        {"$unwind": "$d"},
+        {"$project": {"d": 1, "revision": 1}},
     ]
 
 
 def _found(
-    rows: list[Row], parts: Mapping[int, Sequence[Document]], homes: Mapping[int, str], revisions: dict[str, int]
+    rows: list[Row], documents: Iterable[Document], homes: Mapping[int, str], logs: Mapping[str, int] | None
 ) -> Found:
+    """Rows, with the segments that they need and the writes to them, or all writes if there are no rows."""
+    needed = dict(logs or {})
+    for row in rows:
+        for log, seq in row.logs().items():
+            needed[log] = max(seq, needed.get(log, 0))
     segments: list[Segment] = []
     tasks: list[Document] = []
     pieces: list[Document] = []
-    for document in (document for documents in parts.values() for document in documents):
+    for document in documents:
         name = document["_id"]
+        if name["t"] not in homes:
+            continue
         if "seq" in name:
-            segments.append(Segment(name["log"], name["seq"], document["data"]))
+            if name["seq"] <= needed.get(name["log"], -1):
+                segments.append(Segment(name["log"], name["seq"], document["data"]))
         elif "piece" in name:
             pieces.append(document)
         elif "task" in name:
             tasks.append(document)
-    return Found(rows, sorted(segments), sorted(to_writes(homes, tasks, pieces)), revisions)
+    return Found(rows, sorted(segments), sorted(to_writes(homes, tasks, pieces)))
+
+
+def _place(row: Row) -> Any:
+    return place(row.key)

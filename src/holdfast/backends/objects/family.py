@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from holdfast.backends.objects.frames import Entry, Part, Place
@@ -12,12 +12,17 @@ from holdfast.backends.objects.reading import Moved, Wanted
 from holdfast.backends.objects.state import State
 from holdfast.backends.objects.wires import Objects, Tag
 from holdfast.backends.packing import place as sorted_by
-from holdfast.backends.packing import row_of, unpack_refs
+from holdfast.backends.packing import unpack_refs, unpack_settled
 from holdfast.engine.records import Change, Found, Key, Limits, Query, Row, Segment, ThreadInfo, Write
 from holdfast.errors import SchemaTooNew, StoreError
 
 _FORMAT = 1
 _ATTEMPTS = 100
+
+
+# Rows of a thread are much alike, and nobody changes what is in one.
+_refs = lru_cache(1024)(unpack_refs)
+_settled = lru_cache(256)(unpack_settled)
 
 
 class _Picked(NamedTuple):
@@ -180,7 +185,7 @@ class ObjectsBackend:
                 return _picked(path, state, rows, {}, [], heads=True)
             logs: dict[str, int] = {}
             for _, entry in rows:
-                for ref in unpack_refs(entry.refs).values():
+                for ref in _refs(entry.refs).values():
                     if ref and ref.log:
                         logs[ref.log] = max(ref.seq, logs.get(ref.log, 0))
             writes = [
@@ -252,7 +257,10 @@ def _picked(
 
 
 def _found(thread: str, picked: _Picked, data: Mapping[Place, bytes]) -> Found:
-    rows = [row_of(key, e.parent, e.refs, e.settled, meta=e.meta, body=data.get(e.body, b"")) for key, e in picked.rows]
+    rows = [
+        Row(key, e.parent, _refs(e.refs), e.meta, data.get(e.body, b""), settled=_settled(e.settled))
+        for key, e in picked.rows
+    ]
     segments = [
         Segment(log, seq, data.get(place, b"")) for log, found in picked.logs.items() for seq, place in found.items()
     ]

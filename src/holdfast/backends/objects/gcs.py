@@ -6,7 +6,8 @@ from pathlib import Path
 from obstore.store import GCSStore
 
 from holdfast.backends import Store
-from holdfast.backends.objects.remote import OPTIONS, Bucket, bucket_of, open_bucket, settings
+from holdfast.backends.objects.buckets import OPTIONS, Bucket, bucket_of, settings
+from holdfast.backends.objects.remote import open_bucket
 from holdfast.errors import BadURL
 from holdfast.url import URL
 

@@ -7,7 +7,8 @@ does, in versions since then. `setup` does not take a server's word for it: it t
 from obstore.store import S3Store
 
 from holdfast.backends import Store
-from holdfast.backends.objects.remote import OPTIONS, Bucket, bucket_of, open_bucket, settings
+from holdfast.backends.objects.buckets import OPTIONS, Bucket, bucket_of, settings
+from holdfast.backends.objects.remote import open_bucket
 from holdfast.errors import BadURL
 from holdfast.url import URL
 

@@ -38,6 +38,7 @@ class State:
     """Objects that were seen in the folder and that nobody needs."""
     gone: dict[str, Index] = field(default_factory=dict)
     """What each object took away: whoever writes it anew, and not those before it, has to say so again."""
+    _segments: int = 0
     _order: list[tuple[str, str]] | None = None
     _newest: dict[str, str] = field(default_factory=dict)
 
@@ -61,12 +62,14 @@ class State:
         for name in index.gone_writes:
             self.writes.pop(name, None)
         for log in index.gone_logs:
-            self.logs.pop(log, None)
+            self._segments -= len(self.logs.pop(log, ()))
         for log, last in index.cuts.items():
             kept = self.logs.get(log, {})
             self.logs[log] = {seq: place for seq, place in kept.items() if seq <= last}
         for log, segments in index.logs.items():
-            self.logs.setdefault(log, {}).update(segments)
+            stored = self.logs.setdefault(log, {})
+            self._segments += len(segments.keys() - stored.keys())
+            stored.update(segments)
         for name, writes in index.writes.items():
             self.writes.setdefault(name, {}).update(writes)
         for name, entry in index.rows.items():
@@ -95,7 +98,7 @@ class State:
 
     def weight(self) -> int:
         """About how many records are in here."""
-        return len(self.rows) + len(self.writes) + sum(map(len, self.logs.values()))
+        return len(self.rows) + len(self.writes) + self._segments
 
     def newest(self, ns: str) -> str:
         """The greatest id of a namespace; empty if it has no row."""

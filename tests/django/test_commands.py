@@ -1,0 +1,207 @@
+"""`manage.py holdfast …`, and what becomes of the rows of other checkpointers."""
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import override_settings
+from djangolab import Corner, apart, database
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from talk.models import OldBlob, OldCheckpoint, OldWrite
+from talk.state import Ticket
+
+from holdfast.django import DjangoCheckpointer
+from holdfast.django.management.progress import progress
+from holdfast.django.readable import diff, moment_of
+from holdfast.serde import new_key
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def alias(request: Any, tmp_path_factory: Any) -> Iterator[str]:
+    with database(request.param, tmp_path_factory.mktemp("db")) as alias:
+        yield alias
+
+
+@pytest.fixture
+def corner(alias: str) -> Iterator[Corner]:
+    """A corner that the settings name."""
+    corner = apart(alias)()
+    with override_settings(HOLDFAST={"DATABASE": alias, "NAMESPACE": corner.namespace}):
+        yield corner
+
+
+def put(saver: Any, thread: str, id: str, values: Any, parent: str | None = None) -> None:
+    checkpoint = checkpoint_of(id, values)
+    saver.put(config_of(thread, parent), checkpoint, {"step": 1}, checkpoint["channel_versions"])
+
+
+def told(*command: str) -> str:
+    out = io.StringIO()
+    call_command("holdfast", *command, stdout=out, stderr=out)
+    return out.getvalue()
+
+
+def test_verify_finds_what_would_not_load(corner: Corner) -> None:
+    put(DjangoCheckpointer(), "good", name(1), {"m": LONG})
+    assert "1 threads, 1 checkpoints: all of it loads" in told("verify")
+    with override_settings(HOLDFAST={"DATABASE": corner.alias, "NAMESPACE": corner.namespace, "KEYS": f"k:{new_key()}"}):
+        put(DjangoCheckpointer(), "bad", name(1), {"m": LONG})
+    with pytest.raises(CommandError, match="would not load"):
+        told("verify")
+    assert "all of it loads" in told("verify", "--thread", "good")
+    with pytest.raises(CommandError, match="no thread 'missing'"):
+        told("verify", "--thread", "missing")
+
+
+def test_migrate_data_writes_with_the_newest_key(corner: Corner) -> None:
+    put(DjangoCheckpointer(), "t", name(1), {"m": LONG})
+    keys = {"KEYS": f"k:{new_key()}", "PLAINTEXT": True}
+    with override_settings(HOLDFAST={"DATABASE": corner.alias, "NAMESPACE": corner.namespace, **keys}):
+        assert "3 to be rewritten" in told("migrate-data", "--dry-run")
+        assert "3 rewritten" in told("migrate-data")
+        assert "0 rewritten" in told("migrate-data")
+        assert LONG == DjangoCheckpointer().get_tuple(config_of("t")).checkpoint["channel_values"]["m"]  # type: ignore[union-attr]
+
+
+def test_legacy_values_are_read_and_rewritten(corner: Corner) -> None:
+    """What `JsonPlusSerializer` stored under holdfast's own tables becomes readable JSON."""
+    put(DjangoCheckpointer(serde=JsonPlusSerializer()), "t", name(1), {"ticket": Ticket(subject="x" * 600)})
+    saver = DjangoCheckpointer()
+    assert Ticket(subject="x" * 600) == saver.get_tuple(config_of("t")).checkpoint["channel_values"]["ticket"]  # type: ignore[union-attr]
+    assert "3 rewritten" in told("migrate-data")
+    with connections[corner.alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT data FROM holdfast_segments WHERE t IN (SELECT t FROM holdfast_threads WHERE app = %s)",
+            [corner.namespace],
+        )
+        (stored,) = cursor.fetchone()
+    assert b'"_type":"talk.state:Ticket"' in bytes(stored)
+
+
+def test_prune_keeps_what_the_settings_say(corner: Corner) -> None:
+    saver = DjangoCheckpointer()
+    old = [f"1ec9414c-232a-6b00-b3c8-9f6bdeced{number:03}" for number in (846, 847)]  # of February 2022
+    new = str(uuid6(clock_seq=1))
+    put(saver, "old", old[0], {"m": LONG})
+    put(saver, "old", old[1], {"m": LONG}, old[0])
+    put(saver, "new", new, {"m": LONG})
+    with pytest.raises(CommandError, match="RETENTION"):
+        told("prune")
+    assert "1 threads to be pruned" in told("prune", "--days", "30", "--dry-run")
+    given = {"DATABASE": corner.alias, "NAMESPACE": corner.namespace, "RETENTION": {"days": 30}}
+    with override_settings(HOLDFAST=given):
+        assert "1 threads pruned (keep_latest)" in told("prune")
+    assert {"new": 1, "old": 1} == {info.thread: info.checkpoints for info in saver.threads()}
+    assert "1 threads pruned (delete)" in told("prune", "--days", "30", "--strategy", "delete")
+    assert ["new"] == [info.thread for info in saver.threads()]
+    told("prune", "--thread", "new", "--strategy", "delete")
+    assert [] == list(saver.threads())
+
+
+@pytest.mark.usefixtures("corner")
+def test_export_is_readable(tmp_path: Path) -> None:
+    saver = DjangoCheckpointer()
+    put(saver, "t", name(1), {"ticket": Ticket(subject="fire")})
+    put(saver, "t", name(2), {"ticket": Ticket(subject="put out")}, name(1))
+    told("export", "--output", str(tmp_path / "all.jsonl"))
+    lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert [(name(2), name(1)), (name(1), None)] == [
+        (line["checkpoint_id"], line["parent_checkpoint_id"]) for line in lines
+    ]
+    assert [{"subject": "put out"}, {"subject": "fire"}] == [line["values"]["ticket"]["_data"] for line in lines]
+    with pytest.raises(FileExistsError):
+        told("export", "--output", str(tmp_path / "all.jsonl"))
+
+
+OLD = (
+    *("--checkpoints", "talk.OldCheckpoint", "--blobs", "talk.OldBlob", "--writes", "talk.OldWrite"),
+    *("--checkpoints-column", "thread_id=conversation", "--checkpoints-column", "checkpoint_id=id"),
+    *("--checkpoints-column", "parent_checkpoint_id=parent"),
+    *("--writes-column", "thread_id=checkpoint__conversation"),
+)
+
+
+def test_rows_of_another_checkpointer_are_taken_over(tmp_path: Path) -> None:
+    """Checkpoints, values by version, pending writes: msgpack of `JsonPlusSerializer`, in models of its own."""
+    old = JsonPlusSerializer()
+    with database("sqlite", tmp_path) as alias, override_settings(DATABASE_ROUTERS=[All(alias)], HOLDFAST={}):
+        for number, values in enumerate(({"ticket": Ticket(subject="one")}, {"ticket": Ticket(subject="two")}), 1):
+            checkpoint: Any = checkpoint_of(name(number), values)
+            checkpoint["channel_versions"] = {"ticket": f"{number}.5"}
+            del checkpoint["channel_values"]
+            row = OldCheckpoint.objects.create(
+                id=name(number), conversation="c", parent=name(number - 1) if number > 1 else None, checkpoint=checkpoint
+            )
+            kind, blob = old.dumps_typed(values["ticket"])
+            OldBlob.objects.create(thread_id="c", channel="ticket", version=f"{number}.5", type=kind, blob=blob)
+        kind, blob = old.dumps_typed(Ticket(subject="later"))
+        OldWrite.objects.create(checkpoint=row, task_id="task", idx=0, channel="ticket", type=kind, blob=blob)
+        assert "2 checkpoints of 1 threads taken over, 0 were there" in told("import-legacy", *OLD)
+        assert "0 checkpoints of 1 threads taken over, 2 were there" in told("import-legacy", *OLD)
+        found = DjangoCheckpointer().get_tuple(config_of("c"))
+        assert found is not None
+        assert {"ticket": Ticket(subject="two")} == found.checkpoint["channel_values"]
+        assert [("task", "ticket", Ticket(subject="later"))] == found.pending_writes
+        assert name(1) == found.parent_config["configurable"]["checkpoint_id"]  # type: ignore[index, typeddict-item]
+        OldBlob.objects.filter(version="2.5").update(blob=b"\xc1")
+        DjangoCheckpointer().delete_thread("c")
+        with pytest.raises(CommandError, match="1 checkpoints could not be read"):
+            told("import-legacy", *OLD)
+        assert [name(1)] == [row.checkpoint["id"] for row in DjangoCheckpointer().list(config_of("c"))]
+        with pytest.raises(CommandError, match="no model"):
+            told("import-legacy", "--checkpoints", "talk.Nothing")
+        with pytest.raises(CommandError, match="thread_id"):
+            told("import-legacy", "--checkpoints", "talk.OldCheckpoint")
+
+
+class All:
+    """A router of all that tests do."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    def db_for_read(self, *_: Any, **__: Any) -> str:
+        return self.alias
+
+    db_for_write = db_for_read
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("has_rich", [True, False])
+def test_progress_is_shown_on_terminals(has_rich: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter
+    if not has_rich:
+        monkeypatch.setitem(__import__("sys").modules, "rich.console", None)
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        with progress("reading", 10, stream) as bar:
+            for _ in range(10):
+                bar()
+    assert "reading" in terminal.getvalue()
+    assert "" == pipe.getvalue()
+
+
+def test_ids_say_when_they_were_made() -> None:
+    now = datetime.now(UTC)
+    moment = moment_of(str(uuid6(clock_seq=1)))
+    assert moment is not None
+    assert abs((moment - now).total_seconds()) < 60
+    assert None is moment_of("ffff000001")
+
+
+def test_a_diff_shows_what_changed() -> None:
+    before, after = {"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 2, 3]}
+    lines = [(line.kind, line.text.strip()) for line in diff(before, after) if line.kind != "same"]
+    assert [("removed", "2"), ("added", "2,"), ("added", "3")] == lines
+    assert [] == diff(after, after)
