@@ -114,6 +114,9 @@ class Whole(BaseCheckpointSaver[Any]):
                 rows.append((pair.key[at:], thread, ns, pair))
         return ((thread, ns, pair) for _, thread, ns, pair in sorted(rows, key=lambda row: row[:3]))
 
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return their_version(current, channel)
+
     def delete_thread(self, thread_id: str) -> None:
         self._client.delete(under(self._prefix + name(thread_id)))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from firestorelab import client, corner, counts, documents, option, raw_audit, with_options
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import holdfast
@@ -28,11 +28,14 @@ from holdfast.url import URL, open_store
 BOTH = pytest.mark.parametrize("half", ["sync", "async"])
 MIB = 1 << 20
 
-ids = st.text(max_size=8) | st.text(alphabet="ab", min_size=295, max_size=310).map(lambda text: text * 1)
+long = st.builds(lambda size, end: "a" * size + end, st.sampled_from([149, 249, 299, 300]), st.text("ab~!", max_size=2))
+ids = st.text(max_size=4) | long
 keys = st.builds(Key, thread=ids, ns=ids, id=ids)
+several = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 class TestNames:
+    @several
     @given(st.lists(keys, unique=True, max_size=12))
     def test_rows_sort_as_their_names_do(self, some: list[Key]) -> None:
         """But for those whose names begin alike, which are found by what they begin with."""
@@ -40,20 +43,23 @@ class TestNames:
         clusters = [names.row_cluster(key) or key for key in in_order]
         assert clusters == [names.row_cluster(key) or key for key in sorted(some, key=place)]
 
+    @several
     @given(keys, keys)
     def test_names_are_exact(self, one: Key, other: Key) -> None:
         assert (names.row_name(one) == names.row_name(other)) == (one == other)
         assert (names.thread_name(one.thread) == names.thread_name(other.thread)) == (one.thread == other.thread)
 
+    @several
     @given(keys)
     def test_firestore_takes_them(self, key: Key) -> None:
         for own in (names.row_name(key), names.thread_name(key.thread), names.segment_name(key.thread, key.ns, 7)):
             assert own.isascii()
             assert 0 < len(own) <= 1500
             assert "/" not in own
-            assert own.strip(".") or own not in (".", "..")
+            assert own not in (".", "..")
             assert not (own.startswith("__") and own.endswith("__"))
 
+    @several
     @given(ids, st.lists(keys, max_size=8))
     def test_where_a_listing_begins(self, id_: str, some: list[Key]) -> None:
         """No row that is asked for comes before it."""
@@ -74,19 +80,18 @@ ODD = ["", ".", "..", "__x__", "a/b", "a\0b", "%2F", "~", "!", "á", "a\u0301", 
 async def test_ids_that_no_document_could_have(half: HalfName) -> None:
     """As threads, checkpoints, tasks and channels: all stay apart, in order, and come back as they were."""
     saver = Half(corner(), half)
-    wanted = [text for text in ODD if text]
-    for text in wanted:
+    for text in ODD:
         await saver.save(text, text, {text: [LONG, text]}, ns=text, user=text)
         await saver.put_writes(config_of(text, text, text), [(text, text)], text, text)
-    assert await saver.threads() == sorted(wanted)
-    for text in wanted:
+    assert await saver.threads() == sorted(ODD)
+    for text in ODD:
         found = await saver.found(text, ns=text)
         assert dict(found.checkpoint["channel_values"]) == {text: [LONG, text]}
         assert found.pending_writes == [(text, text, text)]
         assert [one.config for one in await saver.list(filter={"user": text})] == [found.config]
     listed = [one.config["configurable"]["thread_id"] for one in await saver.list()]
-    assert listed == sorted(wanted, reverse=True)
-    for text in wanted:
+    assert listed == sorted(ODD, reverse=True)
+    for text in ODD:
         await saver.delete_thread(text)
     await saver.close()
     assert not any(counts(str(saver.source)).values())
@@ -262,7 +267,7 @@ class TestPieces:
             with pytest.raises(KeyboardInterrupt):
                 run(backend.apply(Change("t", writes=parts(b"half", 9, idx))))
             backend.wire.commit = commit
-            assert run(backend.find(Query("t"))).writes[0:0] == []
+            assert [write for write in run(backend.find(Query("t"))).writes if write.idx == idx] == []
             run(backend.apply(Change("t", writes=parts(b"whole", 7, idx))))
             found = [write for write in run(backend.find(Query("t"))).writes if write.idx == idx]
             assert sorted(write.part for write in found) == list(range(7))

@@ -6,13 +6,17 @@ from itertools import count
 from typing import Any, ClassVar
 
 import pytest
-from dynamodblab import fresh, raw_audit, with_options
+import servers
+from dynamodblab import client_of, fresh, raw_audit, with_options, with_table
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import Saver
+from holdfast.run import run
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
+from holdfast.testing.retention import RetentionRules
+from holdfast.testing.writes import WriteRules
 
 _numbers = count()
 
@@ -49,6 +53,31 @@ def test_namespaces(half: Any) -> None:
         rules.test_applications_stay_apart(saver)
         rules.test_the_namespace_is_said_once(saver)
         asyncio.run(saver.close())
+
+
+class TestClient(WriteRules, RetentionRules):
+    """Over a client that was handed in: the same backend, and another way to it."""
+
+    @pytest.fixture
+    def source(self) -> Iterator[Any]:
+        client = client_of(with_table(servers.url_of("dynamodb"), "holdfast"), retries={"total_max_attempts": 1})
+        with Saver(client) as saver:
+            saver.setup()
+            saver.prune([info.thread for info in run(saver._store.blocking.threads(limit=1000))], strategy="delete")
+        yield client
+        # Ours to close: it still works after every saver on it was closed.
+        assert "holdfast" in client.list_tables()["TableNames"]
+        client.close()
+
+    @pytest.fixture(params=["sync", "async"])
+    def half(self, request: Any, source: Any) -> Iterator[Half]:
+        half = Half(source, request.param)
+        yield half
+        asyncio.run(half.close())
+
+    @pytest.fixture
+    def twin(self, half: Half) -> Half:
+        return half.another()
 
 
 def test_ledger(table: str) -> None:

@@ -40,7 +40,9 @@ def put(saver: Any, thread: str, values: Any = (), number: int = 1) -> None:
 
 def left(corner: Corner, thread: Thread) -> list[int]:
     """How many records a thread has, besides itself."""
-    return [model.objects.using(corner.alias).filter(thread=thread.pk).count() for model in (Checkpoint, Segment, Write)]
+    return [
+        model.objects.using(corner.alias).filter(thread=thread.pk).count() for model in (Checkpoint, Segment, Write)
+    ]
 
 
 # --- tables
@@ -72,21 +74,21 @@ def test_tables_that_are_there_already_are_taken_as_they_are(tmp_path: Any) -> N
         with Saver(f"sqlite:///{path}") as saver:
             put(saver, "t", {"m": LONG})
         call_command("migrate", "holdfast", database=alias, verbosity=0)
-        assert LONG == checkpointer(Corner(alias, "")).get_tuple(config_of("t")).checkpoint["channel_values"]["m"]
+        assert checkpointer(Corner(alias, "")).get_tuple(config_of("t")).checkpoint["channel_values"]["m"] == LONG
 
 
 def test_without_tables_it_is_said_what_to_do(tmp_path: Any) -> None:
     with database("sqlite", tmp_path, migrate=False) as alias:
         with pytest.raises(StoreError, match=f"manage.py migrate --database={alias}"):
             checkpointer(Corner(alias, "")).get_tuple(config_of("t"))
-        assert [] == connections[alias].introspection.table_names()
+        assert connections[alias].introspection.table_names() == []
 
 
 def test_migrations_can_be_undone(tmp_path: Any) -> None:
     with database("sqlite", tmp_path) as alias:
         call_command("migrate", "talk", "zero", database=alias, verbosity=0)
         call_command("migrate", "holdfast", "zero", database=alias, verbosity=0)
-        assert [] == [table for table in connections[alias].introspection.table_names() if "holdfast" in table]
+        assert [table for table in connections[alias].introspection.table_names() if "holdfast" in table] == []
         call_command("migrate", database=alias, verbosity=0)
         checkpointer(Corner(alias, "")).setup()
 
@@ -97,7 +99,7 @@ def test_models_and_migrations_agree() -> None:
 
 def test_the_last_migration_leads_to_the_newest_format() -> None:
     """Whoever adds a storage format to the library adds a migration here."""
-    from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415 - after Django is set up
+    from django.db.migrations.loader import MigrationLoader
 
     loaded = MigrationLoader(None).disk_migrations
     reached: dict[str, int] = {}
@@ -117,7 +119,7 @@ def test_flushing_leaves_no_record_and_keeps_the_format(tmp_path: Any) -> None:
         call_command("flush", database=alias, verbosity=0, interactive=False)
         assert None is saver.get_tuple(config_of("t"))
         put(saver, "t", {"m": LONG})
-        assert LONG == checkpointer(Corner(alias, "")).get_tuple(config_of("t")).checkpoint["channel_values"]["m"]
+        assert checkpointer(Corner(alias, "")).get_tuple(config_of("t")).checkpoint["channel_values"]["m"] == LONG
 
 
 # --- threads as models
@@ -130,13 +132,13 @@ def test_deleting_an_object_deletes_its_thread(corner: Corner) -> None:
         other = Talk.objects.using(corner.alias).create(title="other")
         for each in (talk, other):
             put(saver, each.thread.thread, {"m": LONG})
-        assert [1, 1, 1] == left(corner, talk.thread)
+        assert left(corner, talk.thread) == [1, 1, 1]
         thread = talk.thread
         talk.delete()
-        assert [0, 0, 0] == left(corner, thread)
+        assert left(corner, thread) == [0, 0, 0]
         assert [other.thread.thread] == [info.thread for info in saver.threads()]
         other.delete()
-        assert 0 == Thread.objects.using(corner.alias).of_this_app().count()
+        assert Thread.objects.using(corner.alias).of_this_app().count() == 0
 
 
 @pytest.mark.parametrize("how", ["checkpointer", "model", "queryset", "prune"])
@@ -155,7 +157,7 @@ def test_deleting_a_thread_does_what_the_field_says(corner: Corner, how: str) ->
                 Thread.objects.using(corner.alias).filter(pk=talk.thread_id).delete()
             case "prune":
                 saver.prune([talk.thread.thread], strategy="delete")
-        assert [0, 0, 0] == left(corner, talk.thread)
+        assert left(corner, talk.thread) == [0, 0, 0]
         assert not Talk.objects.using(corner.alias).filter(pk=talk.pk).exists()
         mark.refresh_from_db()
         assert None is mark.thread_id
@@ -169,9 +171,9 @@ def test_a_field_can_keep_its_thread(corner: Corner) -> None:
         put(saver, thread.thread)
         with pytest.raises(ProtectedError):
             saver.delete_thread(thread.thread)
-        assert 1 == left(corner, thread)[0]
+        assert left(corner, thread)[0] == 1
         report.delete()
-        assert 1 == left(corner, thread)[0]
+        assert left(corner, thread)[0] == 1
 
 
 @pytest.mark.parametrize("text", ["a", "A", "a ", "á", "a%", "a\0b", "a\1b", "a/b", "日本" * 100])
@@ -235,7 +237,7 @@ def test_good_settings_pass() -> None:
         "RETENTION": {"days": 30, "strategy": "delete"},
     }
     with override_settings(HOLDFAST=given):
-        assert [] == [message for message in run_checks() if (message.id or "").startswith("holdfast.")]
+        assert [message for message in run_checks() if (message.id or "").startswith("holdfast.")] == []
         assert "k1" not in repr(conf.current())
 
 
@@ -256,7 +258,7 @@ def test_routers_choose_the_database(corner: Corner) -> None:
         saver = DjangoCheckpointer()
         put(saver, "t")
     assert corner.alias == saver.alias
-    assert ["t"] == [info.thread for info in checkpointer(corner).threads()]
+    assert [info.thread for info in checkpointer(corner).threads()] == ["t"]
 
 
 def test_routers_choose_where_tables_are(tmp_path: Any) -> None:
@@ -266,14 +268,14 @@ def test_routers_choose_where_tables_are(tmp_path: Any) -> None:
 
     with override_settings(DATABASE_ROUTERS=[Router()]), database("sqlite", tmp_path) as alias:
         tables = connections[alias].introspection.table_names()
-    assert ([], True) == ([table for table in tables if "holdfast" in table], "auth_user" in tables)
+    assert ([table for table in tables if "holdfast" in table], "auth_user" in tables) == ([], True)
 
 
 # --- context
 
 
 def test_migrations_are_told_of_the_applications_own_fields(corner: Corner) -> None:
-    from talk.state import Ticket, WithTeam  # noqa: PLC0415 - after Django is set up
+    from talk.state import Ticket, WithTeam
 
     settings = {"NAMESPACE": corner.namespace, "CONTEXT": {"team": "talk__team__name", "title": "talk__title"}}
     with override_settings(HOLDFAST=settings):
@@ -289,11 +291,14 @@ def test_migrations_are_told_of_the_applications_own_fields(corner: Corner) -> N
             info.thread: saver.get_tuple(config_of(info.thread)).checkpoint["channel_values"]["ticket"]  # type: ignore[union-attr]
             for info in saver.threads()
         }
-    assert {talk.thread.thread: Ticket(subject="fire hardware Printer"), "nobody's": Ticket(subject="fire None None")} == read
+    assert {
+        talk.thread.thread: Ticket(subject="fire hardware Printer"),
+        "nobody's": Ticket(subject="fire None None"),
+    } == read
 
 
 def test_migrations_are_base_migrations() -> None:
-    from talk.state import WithTeam  # noqa: PLC0415 - after Django is set up
+    from talk.state import WithTeam
 
     assert issubclass(WithTeam, BaseMigration)
     assert isinstance(DjangoCheckpointer().serde, CheckpointSerializer)

@@ -52,7 +52,9 @@ def told(*command: str) -> str:
 def test_verify_finds_what_would_not_load(corner: Corner) -> None:
     put(DjangoCheckpointer(), "good", name(1), {"m": LONG})
     assert "1 threads, 1 checkpoints: all of it loads" in told("verify")
-    with override_settings(HOLDFAST={"DATABASE": corner.alias, "NAMESPACE": corner.namespace, "KEYS": f"k:{new_key()}"}):
+    with override_settings(
+        HOLDFAST={"DATABASE": corner.alias, "NAMESPACE": corner.namespace, "KEYS": f"k:{new_key()}"}
+    ):
         put(DjangoCheckpointer(), "bad", name(1), {"m": LONG})
     with pytest.raises(CommandError, match="would not load"):
         told("verify")
@@ -68,14 +70,14 @@ def test_migrate_data_writes_with_the_newest_key(corner: Corner) -> None:
         assert "3 to be rewritten" in told("migrate-data", "--dry-run")
         assert "3 rewritten" in told("migrate-data")
         assert "0 rewritten" in told("migrate-data")
-        assert LONG == DjangoCheckpointer().get_tuple(config_of("t")).checkpoint["channel_values"]["m"]  # type: ignore[union-attr]
+        assert DjangoCheckpointer().get_tuple(config_of("t")).checkpoint["channel_values"]["m"] == LONG  # type: ignore[union-attr]
 
 
 def test_legacy_values_are_read_and_rewritten(corner: Corner) -> None:
     """What `JsonPlusSerializer` stored under holdfast's own tables becomes readable JSON."""
-    put(DjangoCheckpointer(serde=JsonPlusSerializer()), "t", name(1), {"ticket": Ticket(subject="x" * 600)})
+    put(DjangoCheckpointer(serde=JsonPlusSerializer()), "t", name(1), {"ticket": Ticket(subject="x" * 3000)})
     saver = DjangoCheckpointer()
-    assert Ticket(subject="x" * 600) == saver.get_tuple(config_of("t")).checkpoint["channel_values"]["ticket"]  # type: ignore[union-attr]
+    assert Ticket(subject="x" * 3000) == saver.get_tuple(config_of("t")).checkpoint["channel_values"]["ticket"]  # type: ignore[union-attr]
     assert "3 rewritten" in told("migrate-data")
     with connections[corner.alias].cursor() as cursor:
         cursor.execute(
@@ -99,11 +101,11 @@ def test_prune_keeps_what_the_settings_say(corner: Corner) -> None:
     given = {"DATABASE": corner.alias, "NAMESPACE": corner.namespace, "RETENTION": {"days": 30}}
     with override_settings(HOLDFAST=given):
         assert "1 threads pruned (keep_latest)" in told("prune")
-    assert {"new": 1, "old": 1} == {info.thread: info.checkpoints for info in saver.threads()}
+    assert {info.thread: info.checkpoints for info in saver.threads()} == {"new": 1, "old": 1}
     assert "1 threads pruned (delete)" in told("prune", "--days", "30", "--strategy", "delete")
-    assert ["new"] == [info.thread for info in saver.threads()]
+    assert [info.thread for info in saver.threads()] == ["new"]
     told("prune", "--thread", "new", "--strategy", "delete")
-    assert [] == list(saver.threads())
+    assert list(saver.threads()) == []
 
 
 @pytest.mark.usefixtures("corner")
@@ -116,7 +118,7 @@ def test_export_is_readable(tmp_path: Path) -> None:
     assert [(name(2), name(1)), (name(1), None)] == [
         (line["checkpoint_id"], line["parent_checkpoint_id"]) for line in lines
     ]
-    assert [{"subject": "put out"}, {"subject": "fire"}] == [line["values"]["ticket"]["_data"] for line in lines]
+    assert [line["values"]["ticket"]["_data"] for line in lines] == [{"subject": "put out"}, {"subject": "fire"}]
     with pytest.raises(FileExistsError):
         told("export", "--output", str(tmp_path / "all.jsonl"))
 
@@ -138,7 +140,10 @@ def test_rows_of_another_checkpointer_are_taken_over(tmp_path: Path) -> None:
             checkpoint["channel_versions"] = {"ticket": f"{number}.5"}
             del checkpoint["channel_values"]
             row = OldCheckpoint.objects.create(
-                id=name(number), conversation="c", parent=name(number - 1) if number > 1 else None, checkpoint=checkpoint
+                id=name(number),
+                conversation="c",
+                parent=name(number - 1) if number > 1 else None,
+                checkpoint=checkpoint,
             )
             kind, blob = old.dumps_typed(values["ticket"])
             OldBlob.objects.create(thread_id="c", channel="ticket", version=f"{number}.5", type=kind, blob=blob)
@@ -150,7 +155,7 @@ def test_rows_of_another_checkpointer_are_taken_over(tmp_path: Path) -> None:
         assert found is not None
         assert {"ticket": Ticket(subject="two")} == found.checkpoint["channel_values"]
         assert [("task", "ticket", Ticket(subject="later"))] == found.pending_writes
-        assert name(1) == found.parent_config["configurable"]["checkpoint_id"]  # type: ignore[index, typeddict-item]
+        assert name(1) == found.parent_config["configurable"]["checkpoint_id"]  # type: ignore[index]
         OldBlob.objects.filter(version="2.5").update(blob=b"\xc1")
         DjangoCheckpointer().delete_thread("c")
         with pytest.raises(CommandError, match="1 checkpoints could not be read"):
@@ -189,7 +194,7 @@ def test_progress_is_shown_on_terminals(has_rich: bool, monkeypatch: pytest.Monk
             for _ in range(10):
                 bar()
     assert "reading" in terminal.getvalue()
-    assert "" == pipe.getvalue()
+    assert pipe.getvalue() == ""
 
 
 def test_ids_say_when_they_were_made() -> None:
@@ -203,5 +208,5 @@ def test_ids_say_when_they_were_made() -> None:
 def test_a_diff_shows_what_changed() -> None:
     before, after = {"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 2, 3]}
     lines = [(line.kind, line.text.strip()) for line in diff(before, after) if line.kind != "same"]
-    assert [("removed", "2"), ("added", "2,"), ("added", "3")] == lines
-    assert [] == diff(after, after)
+    assert lines == [("removed", "2"), ("added", "2,"), ("added", "3")]
+    assert diff(after, after) == []

@@ -49,8 +49,8 @@ def test_applications_stay_apart(alias: str) -> None:
     """A namespace sees its own threads alone."""
     one, other = (checkpointer(Corner(alias, name)) for name in ("one", "other"))
     one.put({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, {**_EMPTY, "id": "1"}, {}, {})
-    assert ["t"] == [info.thread for info in one.threads()]
-    assert [] == list(other.threads())
+    assert [info.thread for info in one.threads()] == ["t"]
+    assert list(other.threads()) == []
 
 
 _EMPTY: dict[str, Any] = {

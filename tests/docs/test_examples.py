@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import dynamodblab
 import etcdlab
+import mongolab
 import pytest
 import servers
 
@@ -34,7 +35,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_SERVER_URL = re.compile(r"\b(?:(?:postgresql|mysql|etcd|dynamodb)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b")
+_SERVER_URL = re.compile(
+    r"\b(?:(?:postgresql|mysql|etcd|dynamodb|mongodb)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b"
+)
 
 
 class Block(NamedTuple):
@@ -135,6 +138,8 @@ def databases() -> Iterator[Callable[[str], str]]:
         def new(server: str) -> str:
             if server == "dynamodb":
                 return stack.enter_context(dynamodblab.fresh())
+            if server == "mongodb":
+                return stack.enter_context(mongolab.fresh())
             if server == "etcd":
                 return stack.enter_context(etcdlab.fresh())
             if server == "redis":

@@ -381,6 +381,19 @@ def test_read_only_looks_make_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_what_killed_writers_left_is_cleared_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next folding; what a writer that runs is at stays."""
+    monkeypatch.setattr(folding, "COMMITS", 4)
+    filled(url, 2)
+    folder = files_of(url, "head")[0].parent
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):
+        (folder / f".new-{pid}-abc").write_bytes(b"half of")
+    filled(url, 9)
+    assert [path.name for path in folder.glob(".new-*")] == [f".new-{os.getpid()}-abc"]
+
+
 class Careless(Disk):
     """As some servers that speak S3 are: they take a condition, and do not keep it."""
 

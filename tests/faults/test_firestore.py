@@ -300,6 +300,28 @@ class TestRaces:
             assert {value for _, _, value in history["writes"]} == set(acknowledged)
             assert run(incomplete_rows(saver._store.blocking)) == []
 
+    def test_a_late_write_in_the_middle_of_a_prune(self) -> None:
+        """It comes after the prune has read all writes, and before that is committed: the prune begins anew."""
+        url = corner()
+        with holdfast.Saver(url) as saver, holdfast.Saver(url) as other:
+            for step in range(3):
+                parent = name(step - 1) if step else None
+                saver.put(config_of("t", parent), checkpoint_of(name(step), {}, empty=["d"]), {}, {})
+                saver.put_writes(config_of("t", name(step)), [("d", step)], "in time")
+            wire: Any = saver._store.blocking.wire  # type: ignore[attr-defined]
+            commit = wire.commit
+
+            async def meanwhile(*args: Any) -> None:
+                wire.commit = commit
+                other.put_writes(config_of("t", name(0)), [("d", 7)], "late")
+                await commit(*args)
+
+            wire.commit = meanwhile
+            saver.prune(["t"])
+            history = saver.get_delta_channel_history(config=config_of("t", name(2)), channels=["d"])["d"]
+            assert sorted(value for _, _, value in history["writes"]) == [0, 1, 7]
+            assert len(list(saver.list(config_of("t")))) == 1
+
     def test_processes_on_one_thread(self) -> None:
         """Each has a thread of its own, too, and reads back what it wrote."""
         url = corner()
@@ -417,6 +439,7 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next() -> None:
         assert [found.config["configurable"]["thread_id"] for found in saver.list(None)] == ["u"] * 3
         assert counts(url)["rows"] == 6
         stored = saver.put(config_of("t"), checkpoint_of(name(0), {"l": ["new"]}), {}, {})
+        assert [found.config for found in saver.list(config_of("t"))] == [stored]
         run(backend.drop(["u"]))
         assert [id_in(found.config) for found in saver.list(None)] == [id_in(stored)]
         assert counts(url) == {"heads": 1, "rows": 1, "segments": 0, "writes": 0, "graves": 0}

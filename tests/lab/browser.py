@@ -1,9 +1,9 @@
 """A real browser without a window: Chromium, told what to do over a pipe by the DevTools protocol.
 
-    with browser() as page:
-        page.open("http://127.0.0.1:8000/")
-        page.run("document.title")
-        page.screenshot(path)
+with browser() as page:
+    page.open("http://127.0.0.1:8000/")
+    page.run("document.title")
+    page.screenshot(path)
 """
 
 import base64
@@ -44,7 +44,6 @@ class Page:
         self._to, self._back = to, back
         self._buffer = b""
         self._number = 0
-        self._seen: list[dict[str, Any]] = []
         self._session = ""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -52,17 +51,16 @@ class Page:
 
     def open(self, url: str) -> None:
         """Load a page."""
-        self._seen.clear()
+        self.run("window.isOld = true")
         failure = self._call("Page.navigate", url=url).get("errorText")
         assert not failure, f"{url}: {failure}"
-        self._loaded()
+        self._wait_for_another()
 
     def click(self, selector: str) -> None:
         """Click on what leads to another page, and wait for that."""
-        self._seen.clear()
         assert self.run(f"!!document.querySelector({json.dumps(selector)})"), f"there is no {selector}"
-        self.run(f"document.querySelector({json.dumps(selector)}).click()")
-        self._loaded()
+        self.run(f"window.isOld = true; document.querySelector({json.dumps(selector)}).click()")
+        self._wait_for_another()
 
     def fill(self, selector: str, text: str) -> None:
         """Type into a field."""
@@ -83,10 +81,15 @@ class Page:
         answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
-    def _loaded(self) -> None:
+    def _wait_for_another(self) -> None:
+        """Until there is a page that nobody has marked as the old one, and all of it is there."""
         limit = time.monotonic() + _PATIENCE
-        while not any(event.get("method") == "Page.loadEventFired" for event in self._seen):
-            self._seen.append(self._receive(limit))
+        while True:
+            answer = self._call("Runtime.evaluate", expression="!window.isOld && document.readyState")
+            if answer["result"].get("value") == "complete":
+                return
+            assert time.monotonic() < limit, "there is no other page"
+            time.sleep(0.02)
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
@@ -98,9 +101,10 @@ class Page:
         while True:
             answer = self._receive(limit)
             if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
-                return dict(answer["result"])
-            self._seen.append(answer)
+                # A page that is about to go may be gone before it has answered.
+                is_between = method == "Runtime.evaluate" and "error" in answer
+                assert is_between or "error" not in answer, f"{method}: {answer['error']}"
+                return {"result": {}} if is_between else dict(answer["result"])
 
     def _receive(self, limit: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:

@@ -1,6 +1,7 @@
 """Conversations in the admin."""
 
-from chat.models import Conversation
 from django.contrib import admin
+
+from chat.models import Conversation
 
 admin.site.register(Conversation)

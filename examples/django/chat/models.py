@@ -13,4 +13,4 @@ class Conversation(models.Model):
     thread = ThreadField()
 
     def __str__(self) -> str:
-        return self.title
+        return str(self.title)

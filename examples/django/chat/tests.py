@@ -6,12 +6,12 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
-from chat.graph import graph
-from chat.models import Conversation
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 from project.asgi import application
 
+from chat.graph import graph
+from chat.models import Conversation
 from holdfast.django import DjangoCheckpointer
 from holdfast.django.models import Checkpoint, Thread
 
@@ -92,7 +92,7 @@ class RequestTest(TransactionTestCase):
 async def asked(path: str, **body: Any) -> Any:
     """What the ASGI application answers."""
     scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"host", b"localhost")], "query_string": b""}
-    server = ApplicationCommunicator(application, scope)
+    server: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     await server.send_input({"type": "http.request", "body": json.dumps(body).encode()})
     assert (await server.receive_output(60))["status"] == 200
     answer = await server.receive_output(60)

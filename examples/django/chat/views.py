@@ -1,15 +1,16 @@
-"""Requests are transactions (ATOMIC_REQUESTS): a checkpoint is stored with what else the request changes, or not at all."""
+"""Requests are transactions (ATOMIC_REQUESTS): checkpoints are stored with what else they change, or not at all."""
 
 import json
 from typing import Any
 
-from chat.graph import graph
-from chat.models import Conversation
 from django.db import transaction
 from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.csrf import csrf_exempt
 from langgraph.types import Command
+
+from chat.graph import graph
+from chat.models import Conversation
 
 
 @csrf_exempt
@@ -55,7 +56,7 @@ async def say_async(request: HttpRequest, number: int) -> JsonResponse:
 
 
 def _given(request: HttpRequest) -> dict[str, Any]:
-    return json.loads(request.body or "{}")
+    return dict(json.loads(request.body or "{}"))
 
 
 def _told(state: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Settings. `DATABASE_URL` names a Postgres; without it, SQLite. `CHAT_RELEASE=before` is the code of the last deploy."""
+"""Settings. `DATABASE_URL` names a Postgres, else it is SQLite; `CHAT_RELEASE=before` is the code of the last deploy."""
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import django
@@ -48,7 +49,7 @@ TEMPLATES = [
 
 _url = urlsplit(os.environ.get("DATABASE_URL", ""))
 if _url.scheme.startswith("postgres"):
-    _database = {
+    _database: dict[str, Any] = {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": _url.hostname,
         "PORT": _url.port,

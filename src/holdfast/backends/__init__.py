@@ -101,5 +101,6 @@ class Store:
 def use_store(store: Store, *, namespace: str) -> Store:
     """A store that was opened by hand, as it is; whoever opened it chose its namespace."""
     if namespace:
-        raise BadURL("a store that is handed in has its namespace already: leave the argument out")
+        msg = "a store that is handed in has its namespace already: leave the argument out"
+        raise BadURL(msg)
     return store

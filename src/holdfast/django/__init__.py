@@ -22,7 +22,8 @@ _PLACES = {"DjangoCheckpointer": "holdfast.django.checkpointer", "ThreadField": 
 def __getattr__(name: str) -> Any:
     """Imported when asked for: Django imports this package before its models can be."""
     if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
     from importlib import import_module  # noqa: PLC0415 - as above
 
     return getattr(import_module(_PLACES[name]), name)

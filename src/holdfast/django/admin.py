@@ -37,7 +37,7 @@ def checkpointer() -> DjangoCheckpointer:
     return DjangoCheckpointer(serde=serde)
 
 
-class LookedAt(admin.ModelAdmin):  # type: ignore[misc] # Django has no types
+class LookedAt(admin.ModelAdmin):
     """What can be looked at, and not changed."""
 
     show_full_result_count = False
@@ -92,7 +92,7 @@ class ThreadAdmin(LookedAt):
         """Asked for by the action."""
         return bool(request.user.has_perm("holdfast.copy_thread"))
 
-    def change_view(self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:
+    def change_view(self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:  # noqa: ARG002 - Django's
         """The thread's checkpoints, newest first."""
         thread = self.get_object(request, unquote(object_id))
         if thread is None:
@@ -155,7 +155,7 @@ class ThreadAdmin(LookedAt):
         return None
 
 
-class _Checkpoints(ChangeList):  # type: ignore[misc] # Django has no types
+class _Checkpoints(ChangeList):
     """A list whose links name all of a checkpoint's key."""
 
     def url_for_result(self, result: Any) -> str:
@@ -204,7 +204,7 @@ class CheckpointAdmin(LookedAt):
             return None
         return self.get_queryset(request).filter(thread=number, ns=ns, id=id_).first()
 
-    def change_view(self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:
+    def change_view(self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:  # noqa: ARG002 - Django's
         """The state, and how it differs from the state before."""
         row = self.get_object(request, unquote(object_id))
         if row is None:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import FieldError
 from django.db import connections
 
@@ -62,7 +63,9 @@ def _database(found: conf.Settings) -> Iterable[CheckMessage]:
     module, extra = _NEEDS.get(vendor, ("", ""))
     if module and not _can_import(module):
         yield _error(
-            "E005", f"holdfast needs {module} for {vendor}.", f"pip install 'holdfast[django,{extra}]', beside Django's own"
+            "E005",
+            f"holdfast needs {module} for {vendor}.",
+            f"pip install 'holdfast[django,{extra}]', beside Django's own",
         )
     described = connection.settings_dict
     level = described.get("OPTIONS", {}).get("isolation_level", "read committed")
@@ -74,7 +77,7 @@ def _database(found: conf.Settings) -> Iterable[CheckMessage]:
             'Leave isolation_level out of its OPTIONS: "read committed" is what Django takes by itself.',
         )
     if vendor == "sqlite" and described.get("ATOMIC_REQUESTS") and not _begins_immediate(described):
-        yield Warning(
+        yield checks.Warning(
             f"Requests on the SQLite database {alias!r} are transactions that begin by reading; if another one writes "
             "meanwhile, they can't.",
             hint='Set "OPTIONS": {"transaction_mode": "IMMEDIATE"} (Django 5.1 and newer), or no ATOMIC_REQUESTS.',

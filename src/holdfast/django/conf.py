@@ -1,21 +1,21 @@
 """The settings: one dict, `HOLDFAST`, of which every entry may be left out.
 
-    HOLDFAST = {
-        "DATABASE": "default",            # an alias of DATABASES; else what the routers say
-        "NAMESPACE": "",                  # keeps applications apart that share the tables
-        "REGISTRY": ["chat.state"],       # modules whose classes have stable names
-        "MIGRATIONS": "chat.checkpoint_migrations",
-        "CODEC": "json",                  # readable; or "msgpack"
-        "COMPRESS": False,                # or True, or a level of zstd
-        "KEYS": "",                       # "id:base64,id:base64": everything is encrypted with the last one
-        "PLAINTEXT": False,               # whether data older than the keys may be read
-        "STRICT": False,                  # refuse classes that are not registered
-        "ON_UNKNOWN": "error",            # or "keep": placeholders for values of unknown types
-        "GRAPH": None,                    # what migrations are told of checkpoints that name no graph
-        "CONTEXT": {"team": "conversation__team_id"},   # what migrations are told besides: lookups from a thread
-        "RETENTION": {"days": 90, "strategy": "keep_latest"},   # what `manage.py holdfast prune` does
-        "RETRY": 10,                      # seconds to keep trying when a lock or a server is in the way
-    }
+HOLDFAST = {
+"DATABASE": "default",            # an alias of DATABASES; else what the routers say
+"NAMESPACE": "",                  # keeps applications apart that share the tables
+"REGISTRY": ["chat.state"],       # modules whose classes have stable names
+"MIGRATIONS": "chat.checkpoint_migrations",
+"CODEC": "json",                  # readable; or "msgpack"
+"COMPRESS": False,                # or True, or a level of zstd
+"KEYS": "",                       # "id:base64,id:base64": everything is encrypted with the last one
+"PLAINTEXT": False,               # whether data older than the keys may be read
+"STRICT": False,                  # refuse classes that are not registered
+"ON_UNKNOWN": "error",            # or "keep": placeholders for values of unknown types
+"GRAPH": None,                    # what migrations are told of checkpoints that name no graph
+"CONTEXT": {"team": "conversation__team_id"},   # what migrations are told besides: lookups from a thread
+"RETENTION": {"days": 90, "strategy": "keep_latest"},   # what `manage.py holdfast prune` does
+"RETRY": 10,                      # seconds to keep trying when a lock or a server is in the way
+}
 """
 
 from collections.abc import Callable, Mapping, Sequence

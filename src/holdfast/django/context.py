@@ -25,7 +25,8 @@ class AppContext(CheckpointContext):
             return self.fields[name]
         except KeyError:
             known = ", ".join(self.fields) or "none"
-            raise AttributeError(f'no field {name!r} in HOLDFAST["CONTEXT"]; there is {known}') from None
+            msg = f'no field {name!r} in HOLDFAST["CONTEXT"]; there is {known}'
+            raise AttributeError(msg) from None
 
     def _replace(self, **changes: Any) -> Self:
         made = super()._replace(**changes)

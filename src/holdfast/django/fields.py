@@ -9,7 +9,7 @@ from django.db.models.signals import post_delete, pre_save
 from holdfast.engine.unique import unique
 
 
-class NameField(models.TextField):  # type: ignore[misc] # Django has no types
+class NameField(models.TextField):
     """A name: every text is another one, and comes back as it was."""
 
     def db_type(self, connection: Any) -> str | None:
@@ -32,7 +32,7 @@ class NameField(models.TextField):  # type: ignore[misc] # Django has no types
         return value.encode() if isinstance(value, str) and connection.vendor == "mysql" else value
 
 
-class NumberField(models.BigAutoField):  # type: ignore[misc] # Django has no types
+class NumberField(models.BigAutoField):
     """The number of a thread, which is never given twice."""
 
     def rel_db_type(self, connection: Any) -> str | None:
@@ -40,7 +40,7 @@ class NumberField(models.BigAutoField):  # type: ignore[misc] # Django has no ty
         return "bigint UNSIGNED" if connection.vendor == "mysql" else super().rel_db_type(connection)
 
 
-class ThreadField(models.OneToOneField):  # type: ignore[misc] # Django has no types
+class ThreadField(models.OneToOneField):
     """A thread of the object's own: begun with it, and deleted with it.
 
         class Conversation(models.Model):

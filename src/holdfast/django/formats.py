@@ -27,7 +27,8 @@ def migrations_of(vendor: str) -> Sequence[Migration]:
         from holdfast.backends.sql import mysql_statements  # noqa: PLC0415 - as above
 
         return mysql_statements.MIGRATIONS
-    raise NotSupportedError(f"holdfast keeps checkpoints in SQLite, PostgreSQL, MySQL and MariaDB, not in {vendor}")
+    msg = f"holdfast keeps checkpoints in SQLite, PostgreSQL, MySQL and MariaDB, not in {vendor}"
+    raise NotSupportedError(msg)
 
 
 def read_format(connection: Connection) -> Format:
@@ -71,7 +72,7 @@ def _on_postgres(steps: Sequence[tuple[Format, Migration]]) -> Iterator[tuple[st
             yield query.sql, query.params
 
 
-class StorageFormat(Operation):  # type: ignore[misc] # Django has no types
+class StorageFormat(Operation):
     """Brings holdfast's tables to a storage format; those that `Saver.setup` has made already stay as they are."""
 
     reduces_to_sql = True

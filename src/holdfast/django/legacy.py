@@ -98,12 +98,14 @@ def _table(label: str, known: Sequence[str], given: Sequence[str]) -> Table:
     try:
         model = apps.get_model(label)
     except (LookupError, ValueError) as error:
-        raise CommandError(f"there is no model {label!r}: {error}") from error
+        msg = f"there is no model {label!r}: {error}"
+        raise CommandError(msg) from error
     columns = {name: name for name in known}
     for each in given:
         name, _, lookup = each.partition("=")
         if name not in known:
-            raise CommandError(f"there is no column {name!r} to be named; known are {', '.join(known)}")
+            msg = f"there is no column {name!r} to be named; known are {', '.join(known)}"
+            raise CommandError(msg)
         columns[name] = lookup
     found: dict[str, str] = {}
     for name, lookup in columns.items():
@@ -114,9 +116,11 @@ def _table(label: str, known: Sequence[str], given: Sequence[str]) -> Table:
         except FieldError as error:
             if lookup != name or name not in _OPTIONAL:
                 option = f"--…-column {name}=LOOKUP"
-                raise CommandError(f"{label} has no {lookup!r}: say what it is called by {option} ({error})") from error
+                msg = f"{label} has no {lookup!r}: say what it is called by {option} ({error})"
+                raise CommandError(msg) from error
     if missing := [name for name in known if name not in found and name not in _OPTIONAL]:
-        raise CommandError(f"{label} needs {', '.join(missing)}")
+        msg = f"{label} needs {', '.join(missing)}"
+        raise CommandError(msg)
     return Table(model, found)
 
 
@@ -176,7 +180,7 @@ class _Reader:
             blob = self._blobs.get((ns, channel, str(version))) or self._blobs.get(("", channel, str(version)))
             if channel not in values and blob is not None and blob[0] != "empty":
                 values[channel] = self._value(*blob)
-        metadata = self._value(None, row.get("metadata")) or {}
+        metadata: Any = self._value(None, row.get("metadata")) or {}
         parent = row.get("parent_checkpoint_id")
         named: dict[str, Any] = {"thread_id": str(self._thread), "checkpoint_ns": ns}
         config: Any = {"configurable": {**named, **({"checkpoint_id": str(parent)} if parent else {})}}

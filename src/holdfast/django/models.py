@@ -17,7 +17,7 @@ class ReadOnly(TypeError):
     """A record was to be changed through its model."""
 
 
-class Threads(models.QuerySet):  # type: ignore[misc] # Django has no types
+class Threads(models.QuerySet):
     """Threads of any application."""
 
     def of_this_app(self) -> "Threads":
@@ -31,7 +31,7 @@ class Threads(models.QuerySet):  # type: ignore[misc] # Django has no types
         return self.get_or_create(app=current().namespace, thread=name)[0]  # type: ignore[no-any-return]
 
 
-class Thread(models.Model):  # type: ignore[misc] # Django has no types
+class Thread(models.Model):
     """A conversation, a run: all checkpoints of one `thread_id`. Deleting it deletes them."""
 
     t = NumberField(primary_key=True)
@@ -60,16 +60,17 @@ class Thread(models.Model):  # type: ignore[misc] # Django has no types
         return {"configurable": {"thread_id": self.thread}}
 
 
-class Records(models.QuerySet):  # type: ignore[misc] # Django has no types
+class Records(models.QuerySet):
     """What is only read through models."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise ReadOnly(f"a {self.model.__name__} is written and deleted by a DjangoCheckpointer, not through its model")
+        msg = f"a {self.model.__name__} is written and deleted by a DjangoCheckpointer, not through its model"
+        raise ReadOnly(msg)
 
     create = update = delete = bulk_create = bulk_update = _refuse
 
 
-class Record(models.Model):  # type: ignore[misc] # Django has no types
+class Record(models.Model):
     """What is only read through models."""
 
     objects = Records.as_manager()
@@ -81,11 +82,13 @@ class Record(models.Model):  # type: ignore[misc] # Django has no types
 
     def save(self, *_: Any, **__: Any) -> None:
         """Refused: a `DjangoCheckpointer` writes."""
-        raise ReadOnly(f"a {type(self).__name__} can't be saved: a DjangoCheckpointer writes them")
+        msg = f"a {type(self).__name__} can't be saved: a DjangoCheckpointer writes them"
+        raise ReadOnly(msg)
 
     def delete(self, *_: Any, **__: Any) -> None:
         """Refused: a `DjangoCheckpointer` knows what else has to stay or go."""
-        raise ReadOnly(f"a {type(self).__name__} can't be deleted alone: prune its thread, or delete it")
+        msg = f"a {type(self).__name__} can't be deleted alone: prune its thread, or delete it"
+        raise ReadOnly(msg)
 
 
 def _number(related: str = "+") -> Any:

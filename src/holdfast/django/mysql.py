@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from holdfast.backends.sql.mysql_errors import DUPLICATE, OUT_OF_RANGE, code_of
 from holdfast.backends.sql.mysql_programs import proof_of, steps_of
 from holdfast.backends.sql.mysql_session import native
@@ -70,8 +69,9 @@ class MySqlWire(Wire[Program]):
         return min(self._packet - _SLACK, _LARGEST)
 
     def _refuse_isolation(self, connection: Connection) -> None:
-        raise StoreError(
+        msg = (
             f"{self}: transactions have the isolation level {connection.isolation_level or 'of the server'}, in which "
             "they don't see what others did before a lock was had. Leave isolation_level out of OPTIONS, which is "
             '"read committed", or run the graph outside of the transaction'
         )
+        raise StoreError(msg)

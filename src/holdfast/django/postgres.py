@@ -1,7 +1,7 @@
 """Postgres through Django's connection: the statements of the family's own wire, by Django's cursors.
 
-Those put values into the text of a statement, wherever they are named. A run of bytes is named up to four times, so it is
-given once, as a table of one row that the rest of the statement reads.
+Those put values into the text of a statement, wherever they are named. A run of bytes is named up to four times, so it
+is given once, as a table of one row that the rest of the statement reads.
 """
 
 import re
@@ -74,19 +74,21 @@ class PostgresWire(Wire[Change]):
             if why == MADE:
                 return
             if why not in (STALE, LATE):
-                raise Conflict(why)  # what pieces were made before is undone with it
+                raise Conflict(why)  # type: ignore[arg-type] # these are all that the statement says
             lock = LOCKED if why == STALE else EXCLUSIVE
-        raise StoreError(f"{self}: thread {job.thread!r} is changed by others all the time")
+        msg = f"{self}: thread {job.thread!r} is changed by others all the time"
+        raise StoreError(msg)
 
     def _make_locked(self, cursor: Any, change: Change) -> str:
         _send(cursor, self._writer.lock([change.thread]))
-        why = MADE
+        why: str = MADE
         for piece in self._writer.pieces(change):
             (why,) = _ask(cursor, piece)
             if why != MADE:
-                return why
-        for query in self._writer.rest(change):
-            _send(cursor, query)
+                break
+        else:
+            for query in self._writer.rest(change):
+                _send(cursor, query)
         return why
 
     def has(self, cursor: Any, connection: Connection, job: Change) -> bool:  # noqa: ARG002 - as the family has it

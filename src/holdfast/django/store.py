@@ -6,7 +6,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from holdfast.backends import Store
+from holdfast.backends import Backend, Inspectable, Store
 from holdfast.backends.sql.family import SqlBackend
 from holdfast.backends.sql.programs import ProgramBackend
 from holdfast.django.connections import lent
@@ -69,7 +69,7 @@ class Hopping:
     A `DjangoCheckpointer` goes further, and takes whole operations there.
     """
 
-    def __init__(self, blocking: InDjango, hop: Callable[[Callable[[], Any]], Awaitable[Any]] = hop) -> None:
+    def __init__(self, blocking: Backend, hop: Callable[[Callable[[], Any]], Awaitable[Any]] = hop) -> None:
         self.limits = blocking.limits
         self._blocking = blocking
         self._hop = hop
@@ -80,7 +80,8 @@ class Hopping:
 
     async def check(self, *, outdated: bool = False) -> None:
         """Raise unless the tables are there and this code can use them; nothing is changed."""
-        await self._hop(lambda: run(self._blocking.check(outdated=outdated)))
+        if isinstance(blocking := self._blocking, Inspectable):
+            await self._hop(lambda: run(blocking.check(outdated=outdated)))
 
     async def close(self) -> None:
         """Nothing is ours to close."""
@@ -113,14 +114,16 @@ def store_in(alias: str, *, namespace: str = "", retry: float = 0, noted: Noted 
     """A store in the database that Django knows by this alias. Nothing is connected to yet."""
     vendor = connections[alias].vendor
     if vendor not in VENDORS:
-        raise BadConfig(f"holdfast keeps checkpoints in SQLite, PostgreSQL, MySQL and MariaDB, not in {vendor}")
+        msg = f"holdfast keeps checkpoints in SQLite, PostgreSQL, MySQL and MariaDB, not in {vendor}"
+        raise BadConfig(msg)
     try:
         backend = _OPENERS[vendor](alias, namespace, retry)
     except ImportError as error:
         driver, extra = _DRIVERS.get(vendor, ("", ""))
         if (error.name or "").partition(".")[0] != driver:
             raise
-        raise MissingExtra(f"holdfast on Django's {vendor}", driver, extra) from error
+        what = f"holdfast on Django's {vendor}"
+        raise MissingExtra(what, driver, extra) from error
     backend.alias = alias
     backend.noted = noted
     return Store(backend, Hopping(backend))
@@ -157,7 +160,7 @@ def _mysql(alias: str, namespace: str, retry: float) -> InDjango:
     class Backend(InDjango, MySqlBackend):
         """Records in MySQL and MariaDB."""
 
-    return Backend(MySqlWire(alias, retry=retry), namespace=namespace)  # type: ignore[call-arg] # MySqlBackend's
+    return Backend(MySqlWire(alias, retry=retry), namespace=namespace)
 
 
 _OPENERS: dict[str, Callable[[str, str, float], Any]] = {"sqlite": _sqlite, "postgresql": _postgres, "mysql": _mysql}

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
@@ -25,7 +25,7 @@ from holdfast.django.formats import read_format
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, StoreError
 
-Failure = DatabaseError | InterfaceError
+Failure: TypeAlias = DatabaseError | InterfaceError
 FAILURES = (DatabaseError, InterfaceError)
 
 Rows = list[Sequence[Any]]
@@ -80,7 +80,8 @@ class Wire(ABC, Generic[Job]):
         """Raise unless the tables are there, in a format of these migrations."""
         found = self._patiently(read_format)
         if found.version == 0:
-            raise StoreError(f"{self} has no tables of holdfast's: run `manage.py migrate --database={self.alias}`")
+            msg = f"{self} has no tables of holdfast's: run `manage.py migrate --database={self.alias}`"
+            raise StoreError(msg)
         check(found, migrations, str(self), outdated=outdated)
 
     async def read(self, sql: str, params: Sequence[Any], /) -> Rows:
@@ -114,7 +115,10 @@ class Wire(ABC, Generic[Job]):
         """Nothing is ours to close: Django opens and closes its connections."""
 
     def _in_transaction(self, connection: Connection, job: Job, *, is_ours: bool) -> None:
-        with transaction.atomic(using=self.alias) if is_ours else behind_savepoint(connection), connection.cursor() as cursor:
+        with (
+            transaction.atomic(using=self.alias) if is_ours else behind_savepoint(connection),
+            connection.cursor() as cursor,
+        ):
             self.make(cursor, connection, job)
 
     def _has(self, connection: Connection, job: Job) -> bool:
@@ -144,7 +148,8 @@ class Wire(ABC, Generic[Job]):
         pause = patience.pause() if again else None
         if pause is None:
             hint = self.hint(error)
-            raise StoreError(f"{self}: {' '.join(str(error).split())}{f': {hint}' if hint else ''}") from error
+            msg = f"{self}: {' '.join(str(error).split())}{f': {hint}' if hint else ''}"
+            raise StoreError(msg) from error
         if is_lost:
             connection.close()
         time.sleep(pause)

@@ -271,9 +271,10 @@ class Core:
 
     async def look(self, *, fresh: bool = False) -> Sight:
         """The job as it was last seen, or as it is now."""
-        if fresh or self.memory.sight is None:
-            self.memory.sight = await look(self.engine, self.job)
-        return self.memory.sight
+        sight = None if fresh else self.memory.sight
+        if sight is None:
+            sight = self.memory.sight = await look(self.engine, self.job)
+        return sight
 
     async def lease(self) -> Lease | None:
         """The job's lease as it is now; nothing is begun for it."""

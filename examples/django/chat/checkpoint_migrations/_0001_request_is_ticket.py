@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.serde import BaseMigration, CheckpointContext
+from holdfast.serde import BaseMigration
 
 
 class RequestIsTicket(BaseMigration):
@@ -10,8 +10,6 @@ class RequestIsTicket(BaseMigration):
 
     types = ("Request",)
 
-    def migrate_data(
-        self, data: dict[str, Any], type_hint: str, context: CheckpointContext
-    ) -> tuple[dict[str, Any], str | None]:
+    def migrate_data(self, data: dict[str, Any], type_hint: str, context: Any) -> tuple[dict[str, Any], str | None]:
         """From `Request(title)` to `Ticket(subject, priority, team)`."""
         return {"subject": data["title"], "priority": "normal", "team": context.team or ""}, "Ticket"

@@ -67,15 +67,15 @@ def row_cluster(key: Key) -> str | None:
 
 
 def thread_name(thread: str) -> str:
-    """The name of a thread's head."""
+    """The name of a thread's head; with a letter before it, since one that is called "." is refused."""
     name, is_cut = _ascending(thread, _THREAD)
-    return f"{name}{digest(thread)}" if is_cut else name
+    return f"t{name}{digest(thread)}" if is_cut else f"t{name}"
 
 
 def thread_cluster(thread: str) -> str | None:
     """The same for heads as for rows."""
     name, is_cut = _ascending(thread, _THREAD)
-    return name if is_cut else None
+    return f"t{name}" if is_cut else None
 
 
 def first_of(id_: str) -> str:

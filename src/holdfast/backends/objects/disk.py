@@ -82,13 +82,20 @@ class Disk:
     async def create(self, name: str, data: bytes, /) -> Tag | None:
         """Write a file beside its place, sync it, and link it there."""
         path = self._root / name
-        with self._explained(name, writes=True), self._written(path.parent, data) as unfinished:
-            try:
-                os.link(unfinished, path)
-            except FileExistsError:
-                return None
-            self._sync_folder(path.parent)
-        return Tag(xxh3_128_hexdigest(data))
+        for _ in range(_ATTEMPTS):
+            with self._explained(name, writes=True), self._written(path.parent, data) as unfinished:
+                try:
+                    os.link(unfinished, path)
+                except FileExistsError:
+                    return None
+                except FileNotFoundError:  # somebody in another container took us for dead, and cleared up after us
+                    continue
+                self._sync_folder(path.parent)
+                if path.name == HEAD:  # whoever made the folder may have been killed before it was synced
+                    self._sync_folder(path.parent.parent)
+                return Tag(xxh3_128_hexdigest(data))
+        msg = f"{path}: what is written there is taken away {_ATTEMPTS} times in a row"
+        raise StoreError(msg)
 
     async def swap(self, name: str, data: bytes, tag: Tag, /) -> Tag | None:
         """Write a file beside its place, sync it, and let it take the place of the one there, under that one's lock."""
@@ -201,12 +208,13 @@ class Disk:
                 os.close(file)
 
     def _sweep(self, folder: Path) -> None:
-        """Remove a folder that is empty but for what killed writers left in it."""
+        """Remove what killed writers left in a folder; and the folder, if that was all."""
         try:
             left = os.listdir(folder)  # noqa: PTH208 - as above
-            if all(name.startswith(_UNFINISHED) and not _is_running(name) for name in left):
-                for name in left:
-                    (folder / name).unlink(missing_ok=True)
+            dead = [name for name in left if name.startswith(_UNFINISHED) and not _is_running(name)]
+            for name in dead:
+                (folder / name).unlink(missing_ok=True)
+            if len(dead) == len(left):
                 folder.rmdir()
                 self._sync_folder(folder.parent)
         except OSError as error:

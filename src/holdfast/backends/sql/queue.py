@@ -57,9 +57,9 @@ def together(programs: Sequence[Program]) -> Sequence[Program]:
 
     Each one costs a hand-over of Python's lock, which the thread of a busy loop is slow to give. A check
     that another of these programs would have made true, or a number that two of them take, fails; then
-    each of them is run alone.
+    each of them is run alone. One that another would have made false, a revision, must not hold for both.
     """
-    if len(programs) == 1 or any(program.rest for program in programs):
+    if len(programs) == 1 or any(program.rest or asks_revision(program) for program in programs):
         return programs
     rows: dict[tuple[Rows, What | None], list[Sequence[Any]]] = defaultdict(list)
     for program in programs:
@@ -68,6 +68,11 @@ def together(programs: Sequence[Program]) -> Sequence[Program]:
     puts = [Put(into, put, otherwise) for (into, otherwise), put in rows.items()]
     threads = [thread for program in programs for thread in program.threads]
     return [Program(threads, [check for program in programs for check in program.checks], puts)]
+
+
+def asks_revision(program: Program) -> bool:
+    """Whether a program is only to be run if nobody else has changed its thread, in the same transaction or not."""
+    return any(check.what == "revision" for check in program.checks)
 
 
 def finish(jobs: Sequence[Job]) -> None:

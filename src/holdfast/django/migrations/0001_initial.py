@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
     """Each storage format has one of these."""
 
     initial = True
-    dependencies: ClassVar = []
+    dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar = [
         migrations.SeparateDatabaseAndState(
             database_operations=[StorageFormat({"sqlite": 1, "postgresql": 1, "mysql": 1})],

@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.run import run
 
 
-class Command(BaseCommand):  # type: ignore[misc] # Django has no types
+class Command(BaseCommand):
     """The commands. Each says with its exit code whether all was well."""
 
     help = "Looks after the checkpoints of LangGraph graphs."
@@ -58,14 +58,15 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
         try:
             run(**options)
         except HoldfastError as error:
-            raise CommandError(f"{type(error).__name__}: {error}", returncode=2) from error
+            msg = f"{type(error).__name__}: {error}"
+            raise CommandError(msg, returncode=2) from error
 
     # The commands.
 
     def migrate_data(self, *, dry_run: bool, after: str | None, **options: Any) -> None:
         """Safe beside running writers, and safe to stop and to run again."""
         saver = self._saver(**options)
-        engine = saver._blocking()  # noqa: SLF001 - the engine of this very package's saver
+        engine = saver._blocking()
         chosen = [info for info in self._chosen(saver, **options) if after is None or info.thread > after]
         serde: Any = saver.serde
         refresh = refresh_with(serde)
@@ -86,12 +87,13 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
             self.stderr.write(f"others kept changing thread {name!r}, so old bytes may be left there: run it again")
         self._tell(problems)
         if restless:
-            raise CommandError("not everything was rewritten")
+            msg = "not everything was rewritten"
+            raise CommandError(msg)
 
     def verify(self, **options: Any) -> None:
         """Decode all that is stored."""
         saver = self._saver(**options)
-        engine: Engine = saver._blocking()  # noqa: SLF001 - as above
+        engine: Engine = saver._blocking()
         chosen = self._chosen(saver, **options)
         problems: list[Problem] = []
         with self._progress("reading", chosen, options) as bar:
@@ -106,7 +108,8 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
         retention = conf.current().retention
         if days is None and not options["thread"]:
             if retention is None:
-                raise CommandError('say --days, or --thread, or set HOLDFAST["RETENTION"]')
+                msg = 'say --days, or --thread, or set HOLDFAST["RETENTION"]'
+                raise CommandError(msg)
             days = retention.days
         strategy = strategy or (retention.strategy if retention else KEEP_LATEST)
         saver = self._saver(**options)
@@ -127,7 +130,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
         saver = self._saver(**options)
         chosen = self._chosen(saver, **options)
         serde: Any = saver.serde
-        target = Path(output).open("x", encoding="utf-8") if output else self.stdout._out  # noqa: SIM115, SLF001 - closed below; Django's adds line ends
+        target = Path(output).open("x", encoding="utf-8") if output else self.stdout._out  # noqa: SIM115 - closed below; Django's adds line ends
         try:
             with self._progress("exporting", chosen, options) as bar:
                 for info in chosen:
@@ -144,15 +147,15 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
         saver = self._saver(**options)
         tables = legacy.tables_of(options)
         total = tables.count()
-        with progress("importing", total, self.stderr._out, shown=not options["no_progress"]) as bar:  # noqa: SLF001 - the stream itself
+        with progress("importing", total, self.stderr._out, shown=not options["no_progress"]) as bar:
             report = legacy.take_over(saver, tables, progress=bar, threads=options["thread"])
-        self.stdout.write(
-            f"{report.checkpoints:,} checkpoints of {report.threads:,} threads taken over, {report.present:,} were there"
-        )
+        taken = f"{report.checkpoints:,} checkpoints of {report.threads:,} threads taken over"
+        self.stdout.write(f"{taken}, {report.present:,} were there")
         for problem in report.problems:
             self.stderr.write(problem)
         if report.problems:
-            raise CommandError(f"{len(report.problems):,} checkpoints could not be read, and were not taken over")
+            msg = f"{len(report.problems):,} checkpoints could not be read, and were not taken over"
+            raise CommandError(msg)
 
     # What they share.
 
@@ -164,16 +167,18 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
     def _chosen(self, saver: DjangoCheckpointer, *, thread: Sequence[str] | None, **_: Any) -> list[ThreadInfo]:
         found = list(saver.threads())
         if missing := sorted(set(thread or ()) - {info.thread for info in found}):
-            raise CommandError(f"there is no thread {', '.join(map(repr, missing))}")
+            msg = f"there is no thread {', '.join(map(repr, missing))}"
+            raise CommandError(msg)
         return [info for info in found if not thread or info.thread in thread]
 
     def _progress(self, what: str, chosen: Sequence[ThreadInfo], options: Any) -> Any:
         total = sum(info.checkpoints for info in chosen)
-        return progress(what, total, self.stderr._out, shown=not options["no_progress"])  # noqa: SLF001 - the stream itself
+        return progress(what, total, self.stderr._out, shown=not options["no_progress"])
 
     def _tell(self, problems: Sequence[Problem]) -> None:
         for found in problems:
             where = f"thread {found.thread!r}, checkpoint {found.checkpoint!r}, {found.what}"
             self.stderr.write(f"{where}: {found.error}: {found.message}")
         if problems:
-            raise CommandError(f"{len(problems):,} values would not load")
+            msg = f"{len(problems):,} values would not load"
+            raise CommandError(msg)
