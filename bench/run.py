@@ -37,9 +37,11 @@ from stores.servers import Unsuitable
 from stores.store import Store
 
 HERE = Path(__file__).parent
-SERIALIZER = "serializer"
+SERIALIZER, JOBS = ALONE = "serializer", "jobs"
+"""Those that run on no store, or on one of their own."""
 SCENARIOS = {
     SERIALIZER: "the serializer: messages to bytes and back",
+    JOBS: "a long-running job: saving as it grows, listing, streaming",
     "chat": "a long chat: bytes on disk, the writes of a turn, get_tuple",
     "listing": "a long thread: list, filters; delete_thread",
     "tasks": "32 asyncio tasks at once",
@@ -59,10 +61,11 @@ def main() -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.folder) as made:
         folder = Path(made)
-        if SERIALIZER in names:
-            settings.append(Setting(SERIALIZER, SCENARIOS[SERIALIZER], folder, options.quick))
-            _run(settings[-1])
-        on_stores = [name for name in names if name != SERIALIZER]
+        for name in ALONE:
+            if name in names:
+                settings.append(Setting(name, SCENARIOS[name], folder, options.quick))
+                _run(settings[-1])
+        on_stores = [name for name in names if name not in ALONE]
         with closing(_stores(options, folder)) as opened:
             for store in opened if on_stores else ():
                 stores[store.title] = Facts.of(store)

@@ -145,9 +145,14 @@ class Documents:
 
     def query(self, parent: str, query: Any, moment: int | None = None) -> list[Any]:
         """Documents that match, in order."""
-        collection = f"{parent}/{query.from_[0].collection_id}"
+        (source,) = query.from_
+        collection = f"{parent}/{source.collection_id}"
         filters = _filters(query.where)
         names = self._index.get((collection, "", ""), set())
+        if source.all_descendants:
+            if filters:
+                raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index")
+            names = {name for name in self._versions if name.split("/")[-2] == source.collection_id}
         for field, values in filters:
             having = [self._index.get((collection, field, value), set()) for value in values]
             names = names & set().union(*having)

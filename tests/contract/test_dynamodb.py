@@ -15,7 +15,6 @@ from holdfast.run import run
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
-from holdfast.testing.retention import RetentionRules
 from holdfast.testing.writes import WriteRules
 
 _numbers = count()
@@ -55,7 +54,7 @@ def test_namespaces(half: Any) -> None:
         asyncio.run(saver.close())
 
 
-class TestClient(WriteRules, RetentionRules):
+class TestClient(WriteRules):
     """Over a client that was handed in: the same backend, and another way to it."""
 
     @pytest.fixture

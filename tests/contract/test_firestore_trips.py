@@ -73,12 +73,13 @@ def _putting(counted: Counted, thread: str = "t") -> Callable[[], Awaitable[None
     return put
 
 
-def test_put(run: Any) -> None:
+def test_put(run: Any, record_property: Any) -> None:
     """Two, whether the thread begins or goes on: what it leans on is read, then all is committed."""
 
     async def test(counted: Counted) -> None:
         put = _putting(counted)
         assert [await counted.of(put) for _ in range(3)] == [2, 2, 2]
+        record_property("proves", ["round trips of a write", "firestore", 2])
 
     run(test)
 
@@ -98,7 +99,7 @@ def test_put_writes(run: Any) -> None:
     run(test)
 
 
-def test_get_tuple_and_list(run: Any) -> None:
+def test_get_tuple_and_list(run: Any, record_property: Any) -> None:
     """Two: the rows, and all that they need as of the same time; with or without a filter."""
 
     async def test(counted: Counted) -> None:
@@ -108,6 +109,7 @@ def test_get_tuple_and_list(run: Any) -> None:
         await counted.half.put_writes(config_of("t", name(29)), [("l", [LONG])], "task")
         assert await counted.of(lambda: counted.half.values("t")) == 2
         assert await counted.of(lambda: counted.half.values("t", name(3))) == 2
+        record_property("proves", ["round trips of a read", "firestore", 2])
         assert await counted.of(lambda: counted.half.list(config_of("t"), limit=20)) == 2
         assert await counted.of(lambda: counted.half.list(filter={"user": "ann"}, limit=20)) == 2
         assert await counted.of(lambda: counted.half.get(config_of("nobody"))) == 1

@@ -160,7 +160,7 @@ def test_the_admin_in_a_browser(env: dict[str, str], tmp_path: Path) -> None:
         page.open(f"{site}/admin/holdfast/thread/")
         assert "1 thread" in page.text("#content")
         page.screenshot(tmp_path / "threads.png")
-        page.click("#result_list th a")
+        page.click("#result_list tbody th a")
         assert page.run("document.querySelectorAll('#checkpoints tbody tr').length") == 5
         page.screenshot(tmp_path / "thread.png")
         page.click("#checkpoints tbody th a")
@@ -178,7 +178,7 @@ def test_the_admin_in_a_browser(env: dict[str, str], tmp_path: Path) -> None:
         page.screenshot(tmp_path / "confirm.png")
         page.click("#content input[type=submit]")
         assert "Pruned: 1 of 1 threads." in page.text(".messagelist")
-        page.click("#result_list th a")
+        page.click("#result_list tbody th a")
         assert page.run("document.querySelectorAll('#checkpoints tbody tr').length") == 1
 
 

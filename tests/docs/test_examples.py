@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import dynamodblab
 import etcdlab
+import firestorelab
 import mongolab
 import pytest
 import servers
@@ -36,7 +37,7 @@ _BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _SERVER_URL = re.compile(
-    r"\b(?:(?:postgresql|mysql|etcd|dynamodb|mongodb)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b"
+    r"\b(?:(?:postgresql|mysql|etcd|dynamodb|firestore|mongodb)://[^\s/\"'`]+/agents|redis://[^\s/\"'`]+/0)\b"
 )
 
 
@@ -133,15 +134,17 @@ def _even(line: str) -> str:
 @contextmanager
 def databases() -> Iterator[Callable[[str], str]]:
     """A function that makes an empty database on a server and returns its URL."""
+    own = {
+        "dynamodb": dynamodblab.fresh,
+        "etcd": etcdlab.fresh,
+        "firestore": firestorelab.fresh,
+        "mongodb": mongolab.fresh,
+    }
     with ExitStack() as stack:
 
         def new(server: str) -> str:
-            if server == "dynamodb":
-                return stack.enter_context(dynamodblab.fresh())
-            if server == "mongodb":
-                return stack.enter_context(mongolab.fresh())
-            if server == "etcd":
-                return stack.enter_context(etcdlab.fresh())
+            if server in own:
+                return stack.enter_context(own[server]())
             if server == "redis":
                 return stack.enter_context(servers.private(server, fast=True)).url
             if server != "postgres":

@@ -145,6 +145,7 @@ class Losing:
         return losing
 
 
+@pytest.mark.proves("lost replies")
 @BOTH
 @pytest.mark.parametrize("lost", ["reply", "request"])
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -203,19 +203,23 @@ class TestReplies:
         for what, operation in OPERATIONS.items():
             saver = opened(half)
             await fill(saver)
+            before = revision(saver)
             proxy[0].count()
             await operation(saver)
             exchanges = proxy[0].exchanges
             expected = await outcome(saver)
+            moves = revision(saver) - before
             assert exchanges
             for at in range(1, exchanges + 1):
                 saver = opened(half)
                 await fill(saver)
+                before = revision(saver)
                 getattr(proxy[0], f"lose_{lost}")(at)
                 await operation(saver)
                 assert proxy[0].happened
                 proxy[0].count()
                 assert await outcome(saver) == expected, f"{what}: {lost} {at} of {exchanges}"
+                assert "thread" in what or revision(saver) == before + moves, f"{what} was done twice"
 
     @BOTH
     async def test_others_come_in_between(self, proxy: Any, opened: Open, half: HalfName) -> None:
@@ -287,6 +291,7 @@ async def put_next(saver: Half) -> None:
 OPERATIONS: dict[str, Callable[[Half], Awaitable[Any]]] = {
     "put": put_next,
     "put again": lambda saver: saver.save("t", name(2), {"l": ["other"] * 200}, parent=name(1), empty=["d"]),
+    "put of small values": lambda saver: saver.save("t", name(3), {"small": 1}, parent=name(2)),
     "put on a new thread": lambda saver: saver.save("new", name(0), {"l": [LONG], "small": 1}),
     "put_writes": lambda saver: saver.put_writes(config_of("t", name(2)), [("l", LONG), ("d", 7)], "more"),
     "put_writes, late": lambda saver: saver.put_writes(config_of("t", name(0)), [("d", 7)], "late"),
@@ -315,6 +320,14 @@ def counts(saver: Half) -> tuple[int, ...]:
         return tuple(
             sum(client.hlen(names.place(thread).keys[what]) for thread in ("t", "u", "new")) for what in range(1, 4)
         )
+
+
+def revision(saver: Half) -> int:
+    """A number that moves by one with every change to the rows of the thread; 0 if there is none."""
+    url = str(saver.source)
+    names = Names(url.partition("namespace=")[2].partition("&")[0])
+    with closing(connect(url)) as client:
+        return int(client.hget(names.place("t").keys[0], "rev") or 0)
 
 
 def race(*rivals: Any) -> list[Any]:

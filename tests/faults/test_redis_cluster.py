@@ -15,7 +15,7 @@ import holdfast
 from holdfast.backends.redis import cluster as cluster_module
 from holdfast.backends.redis.cluster import ClusterBackend
 from holdfast.backends.redis.names import Names
-from holdfast.backends.redis.scripts import ANNOUNCE, APPLY, DOUBT, Call
+from holdfast.backends.redis.scripts import ANNOUNCE, APPLY, DOUBT, SETTLE, Call
 from holdfast.errors import StoreError
 from holdfast.testing import Half, HalfName
 from holdfast.testing.half import LONG, config_of, name
@@ -129,18 +129,37 @@ async def test_deletions_leave_nothing(url: str, half: HalfName) -> None:
     await saver.close()
 
 
+class Interrupted:
+    """A wire on which something else happens just before a call of one kind."""
+
+    def __init__(self, wire: Any, script: Any, happens: Callable[[], Awaitable[Any]]) -> None:
+        self._wire = wire
+        self._script = script
+        self._happens = happens
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._wire, method)
+
+    async def call(self, call: Call) -> Any:
+        if call.script is self._script:
+            await self._happens()
+        return await self._wire.call(call)
+
+
 @pytest.mark.usefixtures("at_once")
 @BOTH
 async def test_an_entry_is_not_taken_from_under_a_put(url: str, half: HalfName) -> None:
-    """It is announced, found to lead nowhere, and announced again before somebody has removed it."""
+    """It is found to lead nowhere, and its row comes back before somebody has removed it."""
     saver = Half(url, half)
     backend = backend_of(saver)
-    await saver.save("t", name(0), {})
+    await saver.save("t", name(0), {}, user="ann")
     await saver.delete_thread("t")
     assert entries(url)[3] > 0
-    await saver.save("t", name(0), {})
+    other = saver.another()
+    backend.wire = Interrupted(backend.wire, SETTLE, lambda: other.save("t", name(0), {}, user="ann"))
     await backend.sweep()
-    assert await saver.ids() == [name(0)]
+    assert await other.ids() == await other.ids(filter={"user": "ann"}) == [name(0)]
+    assert await other.threads() == ["t"]
     raw_audit(url)
     await saver.close()
 

@@ -98,7 +98,7 @@ def test_the_same_for_asyncio(url: str) -> None:
 
 
 def test_growing_saves_keep_the_last_three_and_both_halves_see_the_same(url: str) -> None:
-    """Twelve saves of a growing list, replaced and cleaned up as they go; what is left loads, from another object, too."""
+    """Twelve saves of a growing list, cleaned up as they go; what is left loads, from another object, too."""
     entities: list[dict[str, Any]] = []
     with JobStore(url, job="growing", keep_last=3) as store:
         for number in range(12):

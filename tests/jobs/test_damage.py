@@ -1,4 +1,4 @@
-"""A checkpoint that is torn, cut short or edited is named, and passed over on request; never read as if it were whole."""
+"""A checkpoint that is torn, cut short or edited is named, and passed over on request; never read as if whole."""
 
 import json
 import random
@@ -115,13 +115,13 @@ def edit_metadata_of_only(store: JobStore[Any]) -> None:
 def test_a_stream_never_yields_what_is_damaged() -> None:
     store = filled()
     edit_an_entity(store)
-    seen = []
+    seen: list[Any] = []
     with pytest.raises(CheckpointLoadError, match="checksum"):
         seen.extend(store.stream())
     assert seen == []
 
 
-def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
+def test_any_flipped_bit_is_noticed() -> None:
     """In the bytes of every record of a job, one by one: an error, or exactly what was saved."""
     store = filled()
     saved = store.load("chunk_0003")
@@ -145,7 +145,7 @@ def test_a_job_goes_on_behind_a_damaged_checkpoint(tmp_path: Path) -> None:
     """From the last good one, on request; and what it then saves is whole."""
     url = f"sqlite:///{tmp_path}/jobs.db"
     items = list(range(100))
-    with pytest.raises(RuntimeError), holdfast.job("j", store=url, every=10) as job:
+    with pytest.raises(RuntimeError), holdfast.job("j", store=url, every=10) as job:  # noqa: PT012 - the point
         for item in job.track(items):
             job.entities.append({"item": item, "text": "x" * 50})
             if item == 55:
@@ -154,7 +154,7 @@ def test_a_job_goes_on_behind_a_damaged_checkpoint(tmp_path: Path) -> None:
         (newest,) = database.execute("SELECT max(rowid) FROM holdfast_segments").fetchone()
         data = database.execute("SELECT data FROM holdfast_segments WHERE rowid = ?", [newest]).fetchone()[0]
         database.execute("UPDATE holdfast_segments SET data = ? WHERE rowid = ?", [data[:-5], newest])
-    with pytest.warns(DamagedCheckpoint), holdfast.job("j", store=url, every=10, skip_damaged=True) as job:
+    with pytest.warns(DamagedCheckpoint), holdfast.job("j", store=url, every=10, skip_damaged=True) as job:  # noqa: PT031
         assert job.resumed_from == "chunk_000050"
         for item in job.track(items):
             job.entities.append({"item": item, "text": "x" * 50})
@@ -162,7 +162,7 @@ def test_a_job_goes_on_behind_a_damaged_checkpoint(tmp_path: Path) -> None:
         assert [entity["item"] for entity in store.stream()] == items
 
 
-def test_an_export_is_plain_json(tmp_path: Path) -> None:
+def test_an_export_is_plain_json() -> None:
     from holdfast.jobs import overview  # noqa: PLC0415 - only here
     from holdfast.run import run  # noqa: PLC0415 - as above
 

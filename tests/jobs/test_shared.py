@@ -82,11 +82,11 @@ def test_a_pool_of_workers_some_of_which_are_killed_and_stopped(store: str, tmp_
             assert sorted(entity["item"] for entity in latest.entities) == list(range(items))
             assert latest.metrics == {"items": items}
             assert latest.chunk_index == latest.total_chunks == items
-    assert all(line["lost"] == stopped.pid for line in said(log))
+    assert stopped.pid in [line["lost"] for line in said(log)]
 
 
 def test_an_item_that_fails_is_done_by_another(url: str) -> None:
-    with pytest.raises(ZeroDivisionError), holdfast.worker("j", store=url, every=5) as job:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), holdfast.worker("j", store=url, every=5) as job:  # noqa: PT012 - the point
         for item in job.track(range(20)):
             job.entities.append({"item": item})
             if item == 7:
@@ -99,7 +99,7 @@ def test_an_item_that_fails_is_done_by_another(url: str) -> None:
 
 
 def test_a_worker_that_was_expelled_saves_nothing(url: str) -> None:
-    with holdfast.worker("j", store=url, every=1, lease=0.3) as other, pytest.raises(JobTaken, match="not heard of"):  # noqa: SIM117
+    with holdfast.worker("j", store=url, every=1, lease=0.3) as other, pytest.raises(JobTaken, match="not heard of"):  # noqa: PT012, SIM117
         with holdfast.worker("j", store=url, every=100, lease=0.3) as stale:
             loop = stale.track(range(4))
             next(loop)
@@ -115,7 +115,11 @@ def test_a_worker_that_was_expelled_saves_nothing(url: str) -> None:
 
 
 def test_workers_and_a_single_process_keep_out_of_each_others_way(url: str) -> None:
-    with holdfast.worker("j", store=url), pytest.raises(JobLocked, match="holdfast.worker"), holdfast.job("j", store=url):
+    with (
+        holdfast.worker("j", store=url),
+        pytest.raises(JobLocked, match=r"holdfast\.worker"),
+        holdfast.job("j", store=url),
+    ):
         pass
     with holdfast.job("j", store=url), pytest.raises(JobLocked), holdfast.worker("j", store=url):
         pass
@@ -134,7 +138,10 @@ def test_a_worker_with_another_config_is_refused(url: str) -> None:
     with holdfast.worker("j", store=url, config={"a": 1}) as job:
         for _ in job.track([1]):
             pass
-    with pytest.raises(CheckpointConfigMismatchError, match="a: it was 1"), holdfast.worker("j", store=url, config={"a": 2}):
+    with (
+        pytest.raises(CheckpointConfigMismatchError, match="a: it was 1"),
+        holdfast.worker("j", store=url, config={"a": 2}),
+    ):
         pass
 
 
@@ -164,5 +171,12 @@ def test_metrics_add_up() -> None:
         "flag": False,
         "new": None,
     }
-    assert without(added(base, more), base) == {"n": 2.5, "by": {"a": 1, "b": 2}, "list": [2], "text": "y", "flag": False, "new": None}
+    assert without(added(base, more), base) == {
+        "n": 2.5,
+        "by": {"a": 1, "b": 2},
+        "list": [2],
+        "text": "y",
+        "flag": False,
+        "new": None,
+    }
     assert without(base, base) == {}

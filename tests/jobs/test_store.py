@@ -74,13 +74,15 @@ def test_a_checkpoint_of_the_same_id_is_replaced_and_is_then_the_latest(url: str
         assert store.load("chunk_0002").entities == some_entities(20)
 
 
-def test_a_clock_that_is_set_back_makes_no_older_checkpoint_the_latest(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_makes_no_older_checkpoint_the_latest(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with JobStore(url) as store:
         store.save(checkpoint(1))
 
         class Earlier(datetime):
             @classmethod
-            def now(cls, tz: Any = None) -> datetime:
+            def now(cls, tz: Any = None) -> Any:
                 return datetime.now(tz) - timedelta(days=400)
 
         monkeypatch.setattr("holdfast.jobs.core.datetime", Earlier)
@@ -121,7 +123,7 @@ def test_jobs_stay_apart_and_are_no_threads(url: str) -> None:
 def test_what_is_not_there_is_said() -> None:
     store = InMemoryCheckpointStore()
     for call in (store.load, store.delete, lambda name: list(store.stream(name))):
-        with pytest.raises(CheckpointNotFoundError, match="^Checkpoint not found: nothing$") as caught:
+        with pytest.raises(CheckpointNotFoundError, match=r"^Checkpoint not found: nothing$") as caught:
             call("nothing")
         assert caught.value.checkpoint_id == "nothing"
         assert isinstance(caught.value, CheckpointStoreError)
@@ -219,7 +221,7 @@ def test_what_a_model_can_not_be_made_of_is_named() -> None:
     class Demanding(BaseModel):
         chunk_index: str
 
-    with pytest.raises(CheckpointLoadError, match="chunk_0001.*(?s:.)*no Demanding(?s:.)*chunk_index"):
+    with pytest.raises(CheckpointLoadError, match=r"chunk_0001(?s:.)*no Demanding(?s:.)*chunk_index"):
         store.sibling("default", Demanding).load("chunk_0001")
 
 
@@ -260,8 +262,8 @@ def test_an_upgrade_reads_what_is_older(url: str) -> None:
     def upgrade(fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, "version": "2.0.0", "language": "en"}
 
-    with JobStore(url, model=Newer, upgrade=upgrade) as store:
-        found = store.load("chunk_0001")
+    with JobStore(url, model=Newer, upgrade=upgrade) as newer:
+        found = newer.load("chunk_0001")
         assert (found.language, found.version, found.entities) == ("en", "2.0.0", some_entities(3))
 
 

@@ -221,7 +221,7 @@ def test_entities_are_a_list_that_need_not_be_in_memory(url: str) -> None:
         assert {"n": 17} in job.entities
         with pytest.raises(IndexError):
             job.entities[5002]
-        job.entities = [{"n": -1}]
+        job.entities = [{"n": -1}]  # type: ignore[assignment]
         assert list(job.entities) == [{"n": -1}]
     assert result(url)[0] == [{"n": -1}]
 
@@ -291,7 +291,7 @@ def test_the_error_of_the_body_is_the_one_to_be_seen(url: str) -> None:
 
 def test_outside_of_with_it_says_so(url: str) -> None:
     job = holdfast.job("j", store=url)
-    with pytest.raises(RuntimeError, match="with holdfast.job"):
+    with pytest.raises(RuntimeError, match=r"with holdfast\.job"):
         next(iter(job.track([1])))
     with pytest.raises(RuntimeError, match="one at a time"), job:  # noqa: PT012
         for _ in job.track([1, 2]):

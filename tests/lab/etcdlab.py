@@ -4,7 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from secrets import token_hex
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import grpc
 import servers
 from faultlab import Acknowledged, digest
-from proxy import Lane, Proxy
+from proxy import Lane, Proxy, _received
 from services.etcd import Etcd
 from services.server import Instance
 
@@ -77,15 +77,53 @@ def raw(url: str, credentials: Any = None) -> Iterator[Callable[[str, Any], Any]
         yield ask
 
 
-class DuplexProxy(Proxy):
-    """A proxy for a protocol in which both sides may speak at any time, also when a connection is being cut."""
+class Frames:
+    """Follows one direction of an HTTP/2 connection, and counts the frames that begin a request or an answer."""
+
+    def __init__(self, skip: int = 0) -> None:
+        self._skip = skip
+        self._head = b""
+
+    def count(self, data: bytes) -> int:
+        """How many of them begin in the next bytes."""
+        found = 0
+        while data:
+            if self._skip:
+                passed = min(self._skip, len(data))
+                self._skip, data = self._skip - passed, data[passed:]
+                continue
+            missing = 9 - len(self._head)
+            self._head, data = self._head + data[:missing], data[missing:]
+            if len(self._head) == 9:
+                found += self._head[3] == 1
+                self._skip, self._head = int.from_bytes(self._head[:3]), b""
+        return found
+
+
+class CallProxy(Proxy):
+    """A proxy whose exchanges are the calls of gRPC, in which both sides speak of other things all the time."""
+
+    def _forth(self, lane: Lane) -> None:
+        frames = Frames(skip=len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+        while data := _received(lane.client):
+            strikes = sum(self._begin_exchange() for _ in range(frames.count(data))) > 0
+            if strikes and not self._fault.loses_reply:
+                self._strike(lane)
+                break
+            lane.swallows |= strikes
+            self._hand_on(data, lane, lane.server)
+        self._end(lane)
 
     def _back(self, lane: Lane) -> None:
-        try:
-            with suppress(OSError):
-                super()._back(lane)
-        finally:
-            self._end(lane)
+        frames = Frames()
+        while data := _received(lane.server):
+            is_answer = bool(frames.count(data))
+            if lane.swallows and is_answer:
+                self._strike(lane)
+                break
+            if not lane.swallows:
+                self._hand_on(data, lane, lane.client)
+        self._end(lane)
 
 
 class Flagged(Etcd):

@@ -38,7 +38,9 @@ def said(path: Path) -> list[dict[str, Any]]:
 def entities_of(chunk: int) -> list[dict[str, Any]]:
     """What a chunk gives: the same each time."""
     chance = random.Random(chunk)
-    return [{"chunk": chunk, "number": number, "text": "e" * chance.randrange(30)} for number in range(chance.randrange(5))]
+    return [
+        {"chunk": chunk, "number": number, "text": "e" * chance.randrange(30)} for number in range(chance.randrange(5))
+    ]
 
 
 def save_on_and_on(url: str, log: str) -> None:

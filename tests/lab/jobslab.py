@@ -53,4 +53,6 @@ def checkpoint(number: int = 5, entities: Any = (), **fields: Any) -> Checkpoint
 
 def some_entities(count: int, start: int = 0) -> list[dict[str, Any]]:
     """Entities as a knowledge graph has them."""
-    return [{"@id": f"urn:service:{n}", "name": f"service {n}", "tags": ["a", n % 7]} for n in range(start, start + count)]
+    return [
+        {"@id": f"urn:service:{n}", "name": f"service {n}", "tags": ["a", n % 7]} for n in range(start, start + count)
+    ]

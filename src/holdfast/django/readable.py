@@ -59,8 +59,8 @@ def writes_of(found: CheckpointTuple, serde: CheckpointSerializer) -> list[dict[
 
 def record_of(found: CheckpointTuple, serde: CheckpointSerializer) -> dict[str, Any]:
     """All of a checkpoint as JSON."""
-    named: Mapping[str, Any] = found.config["configurable"]
-    parent = found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
+    named: Mapping[str, Any] = found.config.get("configurable", {})
+    parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
     return {
         "thread_id": named["thread_id"],
         "checkpoint_ns": named["checkpoint_ns"],

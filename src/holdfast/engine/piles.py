@@ -24,9 +24,9 @@ from holdfast.engine.seal import binds, in_segment, parted, unseal
 from holdfast.engine.segments import SPLICE, SPLICE_HEAD, changes_of, cut_change, sealed_for_parts, split
 from holdfast.serde.context import CheckpointContext
 
-CHUNK = 4 << 20
+CHUNK = 2 << 20
 """A chunk that has this many bytes is complete."""
-BATCH = 1 << 20
+BATCH = 1 << 19
 """About how many bytes one change has at most, if elements are shorter than that."""
 _FIRST_BATCH = 64
 _LARGEST_BATCH = 65_536

@@ -22,12 +22,14 @@ from holdfast.engine.records import Change, Found, Key, Query, Row
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, Unreadable
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointNotFoundError, CheckpointSaveError, JobLocked, JobTaken
-from holdfast.jobs.lists import Lists
+from holdfast.jobs.lists import Compared, Lists
 
 NS = ""
 _ATTEMPTS = 200
 _SLACK = 10
 _PAGE = 1024
+_TIME = 16
+"""Of an id, how many letters are its time."""
 
 Pause = Callable[[float], Awaitable[None]]
 
@@ -102,9 +104,13 @@ class Core:
 
     async def update(self, make: Callable[[Sight], Awaitable[Draft]]) -> Packing:
         """Save what `make` makes of the job as it is; called again if somebody else changed it meanwhile."""
-        deleted = 0
+        deleted, tried = 0, None
         for attempt in count():
-            sight = await self.permitted(fresh=attempt > 0)
+            sight = await self.look(fresh=attempt > 0)
+            if tried is not None and any(row.key == tried[0].row.key for row in sight.rows):
+                self._saved(sight, *tried)  # the conflict was with itself: an answer was lost on the way
+                return tried[0]
+            sight = await self.permitted(sight)
             draft = await make(sight)
             lists = self.memory.lists.continued(draft.lists)
             fields = {**draft.fields, **lists.growths, **draft.grown}
@@ -123,14 +129,17 @@ class Core:
                         )
                         raise CheckpointSaveError(msg) from conflict
                     self.memory.forget()
+                tried = packing, lists
                 await self.after_conflict(attempt)
                 continue
-            self.memory.sight = sight.after(change)
-            self.memory.tips = packing.tips
-            self.memory.lists = lists.stored(packing.piles)
-            self.memory.names[packing.row.key] = (draft.name, draft.created)
+            self._saved(sight.after(change), packing, lists)
             return packing
         raise AssertionError
+
+    def _saved(self, sight: Sight, packing: Packing, lists: Compared) -> None:
+        self.memory.sight = sight
+        self.memory.tips = packing.tips
+        self.memory.lists = lists.stored(packing.piles)
 
     def _change(self, sight: Sight, packing: Packing, draft: Draft) -> Change:
         rows = checkpoints(sight)
@@ -281,15 +290,12 @@ class Core:
         found = await self.engine.backend.find(Query(self.job, LEASE_NS, heads=True, limit=1))
         return lease_in(self.engine, Sight(0, tuple(found.rows)))
 
-    async def permitted(self, *, fresh: bool = False) -> Sight:
-        """The job as `look` has it, if this store may change it. Nobody is refused for what is only remembered."""
-        remembered = None if fresh else self.memory.sight
-        sight = await self.look(fresh=fresh)
+    async def permitted(self, sight: Sight | None = None) -> Sight:
+        """The job as it was seen, if this store may change it. Nobody is refused for what is only remembered."""
         try:
+            sight = sight or await self.look()
             self.check_lease(sight)
         except (JobLocked, JobTaken):
-            if sight is not remembered:
-                raise
             sight = await self.look(fresh=True)
             self.check_lease(sight)
         return sight
@@ -327,11 +333,11 @@ class Core:
         return JobTaken(msg)
 
     def _next_key(self, sight: Sight) -> Key:
-        """An id behind all that there are, whatever this machine's clock says."""
+        """An id behind all that there are, whatever this machine's clock says, and that nobody else comes to."""
         rows = checkpoints(sight)
-        newest = int(rows[0].key.id, 16) + 1 if rows else 0
+        newest = int(rows[0].key.id[:_TIME], 16) + 1 if rows else 0
         now = int(datetime.now(UTC).timestamp() * 1_000_000)
-        return Key(self.job, NS, f"{max(now, newest):016x}")
+        return Key(self.job, NS, f"{max(now, newest):0{_TIME}x}-{unique(48):012x}")
 
     def _names(self, rows: Sequence[Row]) -> dict[Key, tuple[str, datetime] | None]:
         known = self.memory.names

@@ -174,6 +174,7 @@ class JobStore(Generic[M]):
                 with told(CheckpointLoadError, "load checkpoint"):
                     part = run(reading.read(chunk))
                 yield from part
+                del part  # before the next one comes
 
         return elements()
 
@@ -187,6 +188,7 @@ class JobStore(Generic[M]):
                 part = await reading.read(chunk)
             for element in part:
                 yield element
+            del part
 
     def save_stream(
         self, checkpoint: M, elements: Iterable[Any], *, field: str = "entities", checkpoint_id: str | None = None

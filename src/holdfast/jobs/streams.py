@@ -14,7 +14,7 @@ from holdfast.jobs.core import NS, Core, load_error
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointNotFoundError
 from holdfast.jobs.fields import plain
 
-_AT_ONCE = 4 * BATCH
+_AT_ONCE = 8 * BATCH
 _TAKEN = 1024
 
 

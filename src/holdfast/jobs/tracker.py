@@ -92,8 +92,8 @@ class Job:
         return self.log("entities")
 
     @entities.setter
-    def entities(self, elements: Iterable[Any]) -> None:
-        # `job.entities += [...]` comes here with the list itself.
+    def entities(self, elements: Growing) -> None:
+        # `job.entities += [...]` comes here with the list itself; any other iterable takes its place.
         if elements is not self.entities:
             new = list(elements)
             self.entities.clear()

@@ -58,9 +58,15 @@ class Writer:
     async def apply(self, change: Change) -> None:
         """Make one change, at once if it is one that only adds."""
         token = unique(64)
-        if _only_adds(change) and await self._at_once(change, token):
-            return
-        await self._carefully(change, token)
+        try:
+            if not (_only_adds(change) and await self._at_once(change, token)):
+                await self._carefully(change, token)
+        except Full:
+            # etcd says so of the first change that goes beyond its quota, too, which it makes all the same.
+            look = Look(self._wire, self._keys, change, {})
+            await look.look()
+            if not _was_made(look, change, token):
+                raise
 
     async def drop(self, thread: str) -> None:
         """Delete a thread: all that belongs to it goes at one moment."""
@@ -257,5 +263,9 @@ def _was_made(look: Look, change: Change, token: int) -> bool:
     """Whether the change is in the store already: the last of its transactions left its token there."""
     if look.record.value == pack_token(token):
         return True
+    if not _only_adds(change):
+        return False
     rows = [look.seen.rows.get(row.key) for row in change.rows]
-    return _only_adds(change) and bool(rows) and all(row is not None and row[1] == token for row in rows)
+    if not rows:  # then writes are all that it adds
+        return not Draft(look.keys, change, look.seen, token=token, lease=0).units()
+    return all(row is not None and row[1] == token for row in rows)

@@ -39,7 +39,7 @@ class Look:
 
     def __init__(self, wire: Wire, keys: Keys, change: Change, mine: Mapping[bytes, int]) -> None:
         self._wire = wire
-        self._all = keys
+        self.keys = keys
         self._keys = keys.of(change.thread)
         self._change = change
         self._mine = mine
@@ -64,7 +64,7 @@ class Look:
 
     async def look(self) -> None:
         """Read all of it: once, and once more if something is kept in parts."""
-        self._ask(ranged(Span(self._all.thread(self._change.thread))), self._take_record)
+        self._ask(ranged(Span(self.keys.thread(self._change.thread))), self._take_record)
         self._ask_conditions()
         self._ask_records()
         if self._change.trim is not None:
@@ -120,7 +120,7 @@ class Look:
                 self._ask(ranged(Span(keys.label(row_key.ns, row_key.id))), self._take_labels)
         for key, task in {(write.key, write.task) for write in change.writes}:
             self._ask(ranged(Span(keys.task(key.ns, key.id, task))), self._take_stored)
-        for where in dict.fromkeys(rewrite_key(self._all, change.thread, each.old) for each in change.rewrites):
+        for where in dict.fromkeys(rewrite_key(self.keys, change.thread, each.old) for each in change.rewrites):
             self._ask(ranged(Span(where)), self._take_stored)
 
     def _take_row(self, key: Key) -> Callable[[Any], None]:
@@ -150,7 +150,7 @@ class Look:
         ):
             self._ask(ranged(span, keys_only=True), lambda found, names=names: names.extend(p.key for p in found.kvs))  # type: ignore[misc]
         self._ask(
-            ranged(self._all.trash, limit=_WASTE, keys_only=True),
+            ranged(self.keys.trash, limit=_WASTE, keys_only=True),
             lambda found: self.waste.extend(pair.key for pair in found.kvs),
         )
 

@@ -39,7 +39,7 @@ _HINTS = {
     _FULL: (
         "etcd is full (its quota is 2 GB unless --quota-backend-bytes says otherwise), and takes no more until there "
         "is room: delete threads (that still works; a prune does not), `etcdctl compact` to a recent revision, "
-        "`etcdctl defrag`, then `etcdctl alarm disarm`; nothing of this change is visible"
+        "`etcdctl defrag`, then `etcdctl alarm disarm`; this change was not made"
     ),
     "request is too large": _TOO_LARGE,
     "message larger than max": _TOO_LARGE,

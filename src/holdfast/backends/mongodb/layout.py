@@ -30,9 +30,9 @@ Document = dict[str, Any]
 
 FORMAT = {"holdfast": "format"}
 VERSION = 1
-IS_ROW = {"thread": {"$exists": True}}
-"""Only rows have one."""
-_ROWS = {"partialFilterExpression": IS_ROW}
+IS_ROW = {"_id.ns": {"$gte": ""}}
+"""Only rows have one. Of a range, other than of `$exists`, the server knows that an index can tell."""
+_ROWS = {"partialFilterExpression": {"_id.ns": {"$exists": True}}}
 INDEXES: Sequence[Document] = (
     {"name": "parts", "key": {"of": 1}},
     {"name": "newest", "key": {"_id.t": 1, "_id.id": -1, "_id.ns": 1}, **_ROWS},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bson import encode
 
 from holdfast.backends.mongodb.layout import (
+    IS_ROW,
     Document,
     Statement,
     all_at,
@@ -182,7 +183,7 @@ def _some(names: Sequence[Document]) -> Iterator[list[Document]]:
 async def _is_whole(store: "MongoBackend", home: int) -> bool:
     """Whether no row at a new home lacks a segment: it does if another change put it while it was copied."""
     there = {(name["log"], name["seq"]) for name in await _names_at(store, home) if "seq" in name}
-    rows = await store.wire.read([{"$match": {**all_at(home), "thread": {"$exists": True}}}, {"$project": {"logs": 1}}])
+    rows = await store.wire.read([{"$match": {**all_at(home), **IS_ROW}}, {"$project": {"logs": 1}}])
     return all((log, number) in there for row in rows for log, seq in row["logs"] for number in range(seq + 1))
 
 

@@ -61,15 +61,12 @@ def logs_and_writes(collection: str, head: Document, ns: str, logs: Collection[s
 def threads(collection: str, app: str, after: str | None, limit: int) -> Pipeline:
     """Threads that have a row, by name."""
     names = {"$gte" if after is None else "$gt": head_id(app, after or ""), "$lt": {"app": app, "thread": MaxKey()}}
-    within = {"$expr": {"$and": [{"$gt": ["$_id", "$$lo"]}, {"$lt": ["$_id", "$$hi"]}]}}
     numbers = {"_id": None, "checkpoints": {"$sum": 1}, "latest": {"$max": "$_id.id"}}
-    # Names of fields are compared before their values, and types before names: what comes next to rows has this one.
-    let = {"lo": {"t": "$t", "ns": ""}, "hi": {"t": "$t", "nt": ""}}
-    search = [{"$match": within}, {"$group": numbers}]
+    search = [{"$match": IS_ROW}, {"$group": numbers}]
     return [
         {"$match": {"_id": names}},
         {"$sort": {"_id": 1}},
-        {"$lookup": {"from": collection, "let": let, "pipeline": search, "as": "rows"}},
+        {"$lookup": {"from": collection, **_AT_HOME, "pipeline": search, "as": "rows"}},
         {"$unwind": "$rows"},
         {"$limit": limit},
         {"$project": {"checkpoints": "$rows.checkpoints", "latest": "$rows.latest"}},
@@ -120,18 +117,18 @@ def answer(documents: Iterable[Document], query: Query, logs: Mapping[str, int] 
 def _of_thread(collection: str, app: str, thread: str, query: Query) -> Pipeline:
     """The rows of a thread, newest first, with the revision before them; its head alone if there are none."""
     if query.ns is None or query.keys:
-        let: Document = {"t": "$t"}
-        conditions = [IS_ROW, *_conditions(query), {"$expr": {"$eq": ["$_id.t", "$$t"]}}]
+        where: Document = _AT_HOME
+        conditions = [IS_ROW, *_conditions(query)]
         order: Document = {"_id.id": -1, "_id.ns": 1}
     else:
         lowest, highest = _span(query)
-        let = {"lo": lowest, "hi": highest}
+        where = {"let": {"lo": lowest, "hi": highest}}
         conditions = [*_labels(query), {"$expr": {"$and": [{"$gte": ["$_id", "$$lo"]}, {"$lt": ["$_id", "$$hi"]}]}}]
         order = {"_id": -1}
     search = [{"$match": {"$and": conditions}}, {"$sort": order}, *_limit(query), _LOGS]
     return [
         {"$match": {"_id": head_id(app, thread)}},
-        {"$lookup": {"from": collection, "let": let, "pipeline": search, "as": "row"}},
+        {"$lookup": {"from": collection, **where, "pipeline": search, "as": "row"}},
         {"$unwind": {"path": "$row", "preserveNullAndEmptyArrays": True}},
         {"$set": {"head": "$_id"}},
     ]
@@ -154,6 +151,7 @@ def _of_all(app: str, query: Query) -> Pipeline:
 
 
 _LOGS: Document = {"$project": {"logs": 1}}
+_AT_HOME = {"localField": "t", "foreignField": "_id.t"}
 
 
 def _span(query: Query) -> tuple[Document, Document]:
