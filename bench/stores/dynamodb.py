@@ -5,13 +5,14 @@ how long the real one would take. The peer can't hold a checkpoint of more than 
 into S3, for which a server runs beside.
 """
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
@@ -23,22 +24,24 @@ from stores.store import Store
 
 _PACKAGE = "langgraph-checkpoint-aws"
 _BUCKET = "holdfast"
+_ASIDE = "HOLDFAST_BENCH_S3"
 _S3 = Config(s3={"addressing_style": "path"})
 
 
 @cache
-def _session(key: str, secret: str) -> Any:
-    return boto3.session.Session(aws_access_key_id=key, aws_secret_access_key=secret, region_name="us-east-1")
+def _session() -> Any:
+    s3 = urlsplit(os.environ[_ASIDE])  # DynamoDB Local takes any credentials
+    return boto3.session.Session(
+        aws_access_key_id=s3.username, aws_secret_access_key=s3.password, region_name="us-east-1"
+    )
 
 
 def _client(url: str, service: str = "dynamodb") -> Any:
-    options = _options(url)
-    endpoint = options["endpoint"] if service == "dynamodb" else options["s3"]
-    return _session(options["key"], options["secret"]).client(service, endpoint_url=endpoint, config=_S3)
+    return _session().client(service, endpoint_url=_endpoint(url), config=_S3)
 
 
-def _options(url: str) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+def _endpoint(url: str) -> str:
+    return parse_qs(urlsplit(url).query)["endpoint"][0]
 
 
 def _prepare(url: str) -> None:
@@ -54,13 +57,9 @@ def _prepare(url: str) -> None:
 
 @contextmanager
 def _open(url: str) -> Iterator[Saver]:
-    options = _options(url)
+    aside = {"bucket_name": _BUCKET, "endpoint_url": _endpoint(os.environ[_ASIDE]), "key_prefix": name_of(url)}
     yield DynamoDBSaver(
-        name_of(url),
-        session=_session(options["key"], options["secret"]),
-        endpoint_url=options["endpoint"],
-        boto_config=_S3,
-        s3_offload_config={"bucket_name": _BUCKET, "endpoint_url": options["s3"], "key_prefix": name_of(url)},
+        name_of(url), session=_session(), endpoint_url=_endpoint(url), boto_config=_S3, s3_offload_config=aside
     )
 
 
@@ -98,9 +97,7 @@ class DynamoDB(Store):
 
     def start(self) -> None:
         self._url = self._given or self._servers.enter_context(running("dynamodb"))
-        s3 = urlsplit(self._servers.enter_context(running("s3")))
-        aside = {"s3": parse_qs(s3.query)["endpoint"][0], "key": s3.username or "", "secret": s3.password or ""}
-        self._aside = urlencode(aside)
+        os.environ[_ASIDE] = self._servers.enter_context(running("s3"))  # for the processes of a scenario, too
         self.durability = "SQLite's own default, in a file"
         self.versions = {name: version(name) for name in (_PACKAGE, "boto3")}
 
@@ -111,14 +108,12 @@ class DynamoDB(Store):
 
     def create(self, name: str) -> str:
         url = database(self._url, f"bench_{name}")
-        # Only the peer needs to know of S3; holdfast knows no such options.
-        url = f"{url}&{self._aside}" if name.endswith("peer") else url
         self.drop(url)
         self._made.add(url)
         return url
 
     def drop(self, url: str) -> None:
-        client = self._client(url)
+        client = _client(url)
         if name_of(url) in client.list_tables()["TableNames"]:
             client.delete_table(TableName=name_of(url))
         client.close()
@@ -132,20 +127,19 @@ class DynamoDB(Store):
         """Nothing is put off."""
 
     def stored(self, url: str) -> int:
-        client = self._client(url)
+        client = _client(url)
         pages = client.get_paginator("scan").paginate(TableName=name_of(url), ConsistentRead=True)
         taken = sum(_size({"M": item}) for page in pages for item in page["Items"])
         client.close()
-        if "s3" in _options(url):
-            objects = _client(url, "s3").get_paginator("list_objects_v2")
-            for page in objects.paginate(Bucket=_BUCKET, Prefix=name_of(url)):
-                taken += sum(each["Size"] for each in page.get("Contents", ()))
+        objects = _client(os.environ[_ASIDE], "s3").get_paginator("list_objects_v2")
+        for page in objects.paginate(Bucket=_BUCKET, Prefix=f"{name_of(url)}/"):
+            taken += sum(each["Size"] for each in page.get("Contents", ()))
         return taken
 
     @contextmanager
     def bare(self, url: str) -> Iterator[Callable[[bytes], None]]:
-        client = self._client(url)
-        _prepare(f"{url}&{self._aside}")
+        client = _client(url)
+        _prepare(url)
         count = iter(range(1 << 30))
 
         def put(data: bytes) -> None:
@@ -154,9 +148,6 @@ class DynamoDB(Store):
 
         yield put
         client.close()
-
-    def _client(self, url: str) -> Any:
-        return _client(url if "s3=" in url else f"{url}&{self._aside}")
 
 
 def _size(value: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ The other side keeps each checkpoint whole, as LangGraph's serializer makes it, 
 as etcd takes no more in a request, under several.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
@@ -121,16 +122,16 @@ class Whole(BaseCheckpointSaver[Any]):
         self._client.delete(under(self._prefix + name(thread_id)))
 
     async def aput(self, *args: Any) -> Any:
-        return self.put(*args)
+        return await asyncio.to_thread(self.put, *args)
 
     async def aput_writes(self, *args: Any) -> None:
-        self.put_writes(*args)
+        await asyncio.to_thread(self.put_writes, *args)
 
     async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
-        return self.get_tuple(config)
+        return await asyncio.to_thread(self.get_tuple, config)
 
     async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        for found in self.list(*args, **options):
+        for found in await asyncio.to_thread(lambda: [*self.list(*args, **options)]):
             yield found
 
     def _rows(self, thread: str, ns: str, kind: bytes = b"r") -> bytes:

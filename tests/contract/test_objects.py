@@ -14,9 +14,6 @@ from holdfast.backends.objects import folding
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
-from holdfast.testing.listing import ListingRules
-from holdfast.testing.retention import RetentionRules
-from holdfast.testing.writes import WriteRules
 
 _numbers = count()
 
@@ -67,12 +64,8 @@ class TestS3(SaverContract):
 
 
 @pytest.mark.parametrize("bucket", ["gcs"], indirect=True)
-class TestGCS(IdRules, ListingRules, WriteRules, RetentionRules):
-    """The same code as S3 but for versions and deletions: what is about those, and all names."""
-
+class TestGCS(SaverContract):
     namespaces: ClassVar[bool] = False
-    half = SaverContract.half
-    twin = SaverContract.twin
 
     @pytest.fixture
     def source(self, bucket: str) -> Any:

@@ -45,13 +45,21 @@ class Counted:
         return put
 
 
+_SCHEMES = {"s3": "s3", "gcs": "gs"}
+
+
 @pytest.fixture(params=["sync", "async"])
 def half(request: Any) -> Any:
     return request.param
 
 
 @pytest.fixture(params=objectlab.BUCKETS)
-def run(request: Any, half: Any) -> Any:
+def store(request: Any) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def run(store: str, half: Any) -> Any:
     """Runs a coroutine over a counted saver, in one event loop."""
 
     def run(test: Callable[[Counted], Awaitable[None]]) -> None:
@@ -61,13 +69,13 @@ def run(request: Any, half: Any) -> Any:
             await test(Counted(url, proxy, opened))
             await opened.close()
 
-        with objectlab.corner(request.param) as direct, objectlab.proxied(direct) as (url, proxy):
+        with objectlab.corner(store) as direct, objectlab.proxied(direct) as (url, proxy):
             asyncio.run(go())
 
     return run
 
 
-def test_put(run: Any) -> None:
+def test_put(run: Any, store: str, record_property: Any) -> None:
     """Two: the commit, and a look whether it counts. Two also where the thread begins: a look, and its head."""
 
     async def test(counted: Counted) -> None:
@@ -77,6 +85,7 @@ def test_put(run: Any) -> None:
             assert await counted.trips(put) == 2
 
     run(test)
+    record_property("proves", ["round trips of a write", _SCHEMES[store], 2])
 
 
 def test_put_writes(run: Any) -> None:
@@ -91,7 +100,7 @@ def test_put_writes(run: Any) -> None:
     run(test)
 
 
-def test_get_tuple_and_list(run: Any) -> None:
+def test_get_tuple_and_list(run: Any, store: str, record_property: Any) -> None:
     """One, a look for what is new, where this process wrote or read all that there is."""
 
     async def test(counted: Counted) -> None:
@@ -104,6 +113,7 @@ def test_get_tuple_and_list(run: Any) -> None:
         assert await counted.trips(lambda: counted.half.get(config_of("nobody"))) == 1
 
     run(test)
+    record_property("proves", ["round trips of a read", _SCHEMES[store], 1])
 
 
 def test_a_process_that_knows_nothing(run: Any) -> None:

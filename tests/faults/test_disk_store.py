@@ -44,6 +44,7 @@ def remember(acknowledged: Acknowledged, saver: holdfast.Saver, thread: str) -> 
     acknowledged.hear(receipt(put(saver, config_of(thread), values), values))
 
 
+@pytest.mark.proves("kill")
 @pytest.mark.parametrize(("mode", "tasks"), [("sync", 3), ("asyncio", 8)])
 def test_sigkill_at_random_moments(url: str, mode: str, tasks: int) -> None:
     """All that was acknowledged survives each kill, whole; what was under way is there whole or not at all."""
@@ -88,6 +89,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+@pytest.mark.proves("full")
 def test_full_disk(small_disk: Path) -> None:
     """A put fails when the disk is full; what was stored stays readable, and it works again once there is space."""
     url = f"file://{small_disk}/store"
@@ -250,6 +252,7 @@ def test_a_folder_that_this_user_may_not_write_to(tmp_path: Path) -> None:
     assert "may this user write there" in said["error"]
 
 
+@pytest.mark.proves("two writers")
 def test_processes_that_race_on_one_thread(url: str) -> None:
     """They put, prune, and delete the same thread; none sees half of anything, and all that is left is whole."""
     with Worker("worker.py") as one, Worker("worker.py") as two, Worker("worker.py") as three:
@@ -285,6 +288,7 @@ def test_processes_that_begin_at_one_moment(url: str) -> None:
     audit(url, acknowledged)
 
 
+@pytest.mark.proves("delete wins")
 def test_a_delete_that_races_puts(url: str) -> None:
     """What leaned on the thread is refused; what is there in the end is whole, and was never deleted."""
     refused = 0

@@ -60,6 +60,7 @@ def under_load(url: str, half: HalfName) -> Iterator[Load]:
 
 
 class TestServer:
+    @pytest.mark.proves("kill")
     @BOTH
     def test_it_is_killed(self, server: Instance, half: HalfName) -> None:
         with under_load(corner(server), half) as load:

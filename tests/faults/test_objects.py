@@ -51,6 +51,7 @@ def s3() -> Iterator[str]:
 # A server that dies.
 
 
+@pytest.mark.proves("kill")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_server_that_is_killed_under_load(is_async: bool) -> None:  # noqa: FBT001 - a parameter
     """It is back after a while, and so are the writers; everything acknowledged is there, and whole."""
@@ -121,6 +122,7 @@ def revision(saver: Half) -> int | None:
     return found.revisions.get("t")
 
 
+@pytest.mark.proves("lost replies")
 @pytest.mark.parametrize(("half", "operation"), [*(("sync", o) for o in OPERATIONS), *(("async", o) for o in SOME)])
 @LOSSES
 async def test_a_loss_at_every_request(  # noqa: PLR0917 - fixtures and parameters
@@ -171,6 +173,7 @@ async def test_a_server_that_is_away(proxy: tuple[str, Proxy], opened: Open, hal
 # Rivals.
 
 
+@pytest.mark.proves("two writers")
 def test_processes_that_race_on_one_thread(bucket: str) -> None:
     """They put, prune, and delete the same thread; none sees half of anything, and all that is left is whole."""
     url = with_options(bucket, namespace="rivals")
@@ -187,6 +190,7 @@ def test_processes_that_race_on_one_thread(bucket: str) -> None:
     assert sum(line["stored"] for line in said) > 30
 
 
+@pytest.mark.proves("delete wins")
 def test_a_delete_that_races_puts(bucket: str) -> None:
     """What leaned on the thread is refused; what was deleted stays so."""
     url = with_options(bucket, namespace="delete")

@@ -61,8 +61,8 @@ class TestServer:
         with servers.private("redis") as server:
             yield server
 
-    @BOTH
     @pytest.mark.proves("kill")
+    @BOTH
     def test_it_is_killed(self, server: Instance, half: HalfName) -> None:
         with under_load(server.url, half) as load:
             for _ in range(3):
@@ -135,8 +135,8 @@ class TestServer:
             await saver.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="mounting a tmpfs is Linux's")
 @pytest.mark.proves("full")
+@pytest.mark.skipif(sys.platform != "linux", reason="mounting a tmpfs is Linux's")
 def test_its_disk_is_full() -> None:
     """It ends rather than to acknowledge what it can't keep. With room again, all is there that it acknowledged."""
     with servers.private("redis") as server:
@@ -195,9 +195,9 @@ def fill_up(saver: holdfast.Saver, acknowledged: Acknowledged) -> None:
 class TestReplies:
     """A connection that breaks between a request and its reply."""
 
+    @pytest.mark.proves("lost replies")
     @BOTH
     @LOSSES
-    @pytest.mark.proves("lost replies")
     async def test_a_loss_at_every_exchange(self, proxy: Any, opened: Open, lost: str, half: HalfName) -> None:
         """Each operation ends as if nothing had happened, and has left no more behind than it should."""
         for what, operation in OPERATIONS.items():

@@ -66,12 +66,14 @@ _FILES = {
     "test_fork": "sqlite",
     "test_many_processes": "sqlite",
     "test_disk_store": "file",
+    "test_objects": "file",
 }
+_ALIASES = {"gcs": "gs"}
 
 
 def stores_of(names: Iterator[str], file: str) -> list[str]:
     """The stores that a test is about, by the names of its parameters, else by its file's."""
-    if named := [name for name in names if name in STORES]:
+    if named := [name for each in names if (name := _ALIASES.get(each, each)) in STORES]:
         return named
     if file in _FILES:
         return [_FILES[file]]
@@ -138,13 +140,12 @@ def note(item: pytest.Item) -> None:
     if path[0] not in ("contract", "faults", "backends", "django"):
         return
     params = getattr(getattr(item, "callspec", None), "params", {})
-    stores = stores_of((value for value in params.values() if isinstance(value, str)), item.path.stem)
-    if not stores and path[0] == "django":
-        stores = ["django"]
+    named = (value for value in params.values() if isinstance(value, str))
+    stores = ["django"] if path[0] == "django" else stores_of(named, item.path.stem)
     function = getattr(item, "function", None)
     rule = getattr(function, "__qualname__", "").partition(".")[0]
-    named = [what for what in ("conformance", "ledger") if what in item.name]
-    proofs = [rule] if rule in RULES else named
+    suites = [what for what in ("conformance", "ledger") if what in item.name]
+    proofs = [rule] if rule in RULES else suites
     proofs += [mark.args[0] for mark in item.iter_markers("proves")]
     for what in proofs:
         assert what in RULES or what in MARKS, f"{item.nodeid} proves {what!r}, which the table does not know"
