@@ -34,14 +34,14 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 
 _NAME = 1_500
-_DOCUMENT = 1 << 20
+_DOCUMENT = 1 << 20 if "FIRESTORE_EMULATOR_ROOMY" not in os.environ else 1 << 40
 _REQUEST = 10 << 20
 _WRITES = 500
 _ALTERNATIVES = 30
 _REMEMBERED = 60_000_000
 """Microseconds for which what was there before can be read. The real one does so for an hour."""
 _RESERVED = re.compile(r"\.|\.\.|__.*__|")
-_EQUAL, _ARRAY_CONTAINS, _IN, _ARRAY_CONTAINS_ANY = 5, 7, 8, 9
+_LESS_THAN, _EQUAL, _ARRAY_CONTAINS, _IN, _ARRAY_CONTAINS_ANY = 1, 5, 7, 8, 9
 _DESCENDING = 2
 _FRAME = struct.Struct("<IQ")
 
@@ -53,6 +53,8 @@ _BatchGetResponse: Any = firestore.BatchGetDocumentsResponse.pb()
 _QueryRequest: Any = firestore.RunQueryRequest.pb()
 _QueryResponse: Any = firestore.RunQueryResponse.pb()
 _RollbackRequest: Any = firestore.RollbackRequest.pb()
+_ListRequest: Any = firestore.ListDocumentsRequest.pb()
+_ListResponse: Any = firestore.ListDocumentsResponse.pb()
 _BeginRequest: Any = firestore.BeginTransactionRequest.pb()
 _BeginResponse: Any = firestore.BeginTransactionResponse.pb()
 
@@ -143,6 +145,12 @@ class Documents:
         made.update_time.CopyFrom(_stamp(moment))
         return made
 
+    def below(self, collection: str) -> list[Any]:
+        """Names of all documents of a collection, or above documents that are there."""
+        depth = collection.count("/") + 2
+        there = (name for name in self._versions if name.startswith(f"{collection}/") and self.at(name) is not None)
+        return [_Document(name=name) for name in sorted({"/".join(name.split("/")[:depth]) for name in there})]
+
     def query(self, parent: str, query: Any, moment: int | None = None) -> list[Any]:
         """Documents that match, in order."""
         (source,) = query.from_
@@ -164,22 +172,29 @@ class Documents:
             one = self.at(name, moment)
             if one is not None and all(not values.isdisjoint(_keys(one.fields[f])) for f, values in filters):
                 found.append(one)
-        orders = [order for order in query.order_by if order.field.field_path != "__name__"]
-        for order in reversed(orders):
-            path = order.field.field_path
-            found = [one for one in found if path in one.fields]
-            found.sort(key=partial(_sortable, path), reverse=order.direction == _DESCENDING)
-        if orders and (filters or query.start_at.values or len(orders) > 1):
-            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index")
-        if any(order.direction == _DESCENDING for order in query.order_by) and not orders:
-            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index, by descending names")
+        found = _in_order(found, query, is_filtered=bool(filters))
         return found[: query.limit.value] if query.HasField("limit") else found
+
+
+def _in_order(found: list[Any], query: Any, *, is_filtered: bool) -> list[Any]:
+    """Documents by the field that a query wants them sorted by, if it is not their name."""
+    orders = [order for order in query.order_by if order.field.field_path != "__name__"]
+    is_descending = any(order.direction == _DESCENDING for order in query.order_by)
+    if len(orders) > 1 or (orders and (is_filtered or query.start_at.values)) or (is_descending and not orders):
+        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "the query requires an index")
+    for order in orders:
+        path = order.field.field_path
+        below = query.where.field_filter.value if query.where.field_filter.op == _LESS_THAN else None
+        found = [one for one in found if path in one.fields]
+        found = [one for one in found if below is None or _sortable(path, one) < _ordered(below)]
+        found.sort(key=partial(_sortable, path), reverse=is_descending)
+    return found
 
 
 def _filters(where: Any) -> list[tuple[str, frozenset[str]]]:
     """Fields, and the values of which they must have one."""
     kind = where.WhichOneof("filter_type")
-    if kind is None:
+    if kind is None or where.field_filter.op == _LESS_THAN:  # that goes with an order
         return []
     all_of = [where] if kind == "field_filter" else where.composite_filter.filters
     parts = [one.field_filter for one in all_of]
@@ -213,7 +228,10 @@ def _text(value: Any) -> str:
 
 
 def _sortable(path: str, one: Any) -> Any:
-    value = one.fields[path]
+    return _ordered(one.fields[path])
+
+
+def _ordered(value: Any) -> Any:
     kind = value.WhichOneof("value_type")
     found = getattr(value, kind)
     return _moment(found) if kind == "timestamp_value" else found.encode() if kind == "string_value" else found
@@ -323,6 +341,10 @@ class Service:
             yield _QueryResponse(document=_shown(one, paths), read_time=_stamp(moment), transaction=transaction)
         yield _QueryResponse(read_time=_stamp(moment), transaction=transaction)
 
+    def listing(self, request: Any) -> Any:
+        """`ListDocuments`, all of them at once; also those that are missing and have documents below them."""
+        return _ListResponse(documents=self._documents.below(f"{request.parent}/{request.collection_id}"))
+
     def begin(self, request: Any) -> Any:
         """`BeginTransaction`."""
         del request
@@ -410,6 +432,7 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler:
     calls = {
         "BatchGetDocuments": stream(service.batch_get, _BatchGetRequest),
         "RunQuery": stream(service.run_query, _QueryRequest),
+        "ListDocuments": unary(service.listing, _ListRequest),
         "BeginTransaction": unary(service.begin, _BeginRequest),
         "Rollback": unary(service.rollback, _RollbackRequest),
         "Commit": unary(service.commit, _CommitRequest),

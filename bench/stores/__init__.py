@@ -14,6 +14,7 @@ STORES = {
     "redis": "Redis, beside the Valkey saver of langgraph-checkpoint-aws, which needs no modules either",
     "mongodb": "MongoDB, beside langgraph-checkpoint-mongodb, whose async methods are its blocking ones in threads",
     "dynamodb": "DynamoDB Local, beside langgraph-checkpoint-aws, which puts long checkpoints into S3",
+    "firestore": "an emulator of Firestore, beside langgraph-checkpoint-firestore, which keeps checkpoints whole",
     "etcd": "etcd, beside checkpoints that are stored whole: nobody else has a saver for it",
 }
 

@@ -422,6 +422,18 @@ class TestLoops:
         assert (done.returncode, said) == (0, [])
 
 
+def test_both_sides_of_a_fork_go_on() -> None:
+    """Each with a connection of its own. After a loop has used the saver, the child is told that it can't."""
+    url = corner()
+    acknowledged = Acknowledged()
+    with Worker("firestore_fork_worker.py", url, "generations", "busy", "after a loop") as worker:
+        while (said := worker.answer(120))["op"] != "end":
+            acknowledged.hear(said)
+        assert worker.end() == 0
+    assert {"before", "shared", "parent"} <= acknowledged.checkpoints.keys()
+    audit(url, acknowledged)
+
+
 def test_a_deletion_that_was_interrupted_is_finished_by_the_next() -> None:
     """The thread is gone at once; what it left behind goes with the next thread that is deleted."""
     url = corner()

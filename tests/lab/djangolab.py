@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import importlib.util
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,8 +32,9 @@ def configure() -> None:
     """Once in a process, whichever test comes first."""
     if settings.configured:
         return
-    pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of mysqlclient, in whose place it stands
-    pymysql.install_as_MySQLdb()
+    if importlib.util.find_spec("MySQLdb") is None:  # mysqlclient has to be compiled
+        pymysql.version_info = (2, 2, 7, "final", 0)  # what Django asks of the one in whose place it stands
+        pymysql.install_as_MySQLdb()
     settings.configure(
         SECRET_KEY="for tests",
         ALLOWED_HOSTS=["*"],

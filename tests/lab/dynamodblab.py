@@ -16,7 +16,7 @@ from services.server import Instance
 
 import holdfast
 from holdfast.backends.dynamodb import keys
-from holdfast.backends.dynamodb.items import Item, head_of, row_in, task_in
+from holdfast.backends.dynamodb.items import Item, head_of, names_in, row_in, task_in
 from holdfast.run import run
 from holdfast.testing import incomplete_rows
 
@@ -152,7 +152,7 @@ def _audit_thread(place: bytes, items: dict[bytes, Item], listed: "Counter[tuple
     visible = [item for at, item in items.items() if at[:1] in (keys.ROW, keys.WRITES)]
     assert {item["e"]["B"] for item in visible} <= {head.epoch}, head.thread
     if rows:
-        assert head.latest == max(item["i"]["S"] for item in rows.values())
+        assert head.latest == max(names_in(item)[1] for item in rows.values())
     shard = place[1] % keys.SHARDS
     indexed = [(keys.DIRECTORY + keys.ordered(head.thread), shard)]
     for item in rows.values():
@@ -168,7 +168,7 @@ def _audit_thread(place: bytes, items: dict[bytes, Item], listed: "Counter[tuple
     for at, item in items.items():
         if at[:1] == keys.WRITES:
             for name in task_in(item).blobs():
-                assert keys.BLOB + name in items, f"a write without its bytes on {item['i']['S']}"
+                assert keys.BLOB + name in items, f"a write without its bytes on {names_in(item)}"
 
 
 def audit(url: str, acknowledged: Acknowledged, *, is_all: bool = True) -> None:

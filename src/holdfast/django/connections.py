@@ -63,6 +63,33 @@ class Turn:
         with self.lock:
             return execute(sql, params, many, context)
 
+    def guard(self, connection: Connection) -> None:
+        """Have its owner's statements wait for their turns."""
+        connection.execute_wrappers.insert(0, self)  # the last one is who `execute_wrapper` takes away
+        if connection.vendor == "mysql":
+            # mysqlclient looks for more results when a cursor is closed, which no wrapper is told of.
+            create = connection.create_cursor
+            connection.create_cursor = lambda name=None: _ClosedInTurn(create(name), self)
+
+
+class _ClosedInTurn:
+    """A driver's cursor, which waits for its turn to be closed."""
+
+    def __init__(self, cursor: Any, turn: Turn) -> None:
+        self._cursor = cursor
+        self._turn = turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cursor)
+
+    def close(self) -> None:
+        """Close it, between the operations of others."""
+        with self._turn.lock:
+            self._cursor.close()
+
 
 @contextmanager
 def lent(alias: str) -> Iterator[Connection]:
@@ -86,7 +113,7 @@ def lent(alias: str) -> Iterator[Connection]:
         return
     turn = _turn(connection)
     if turn not in connection.execute_wrappers:
-        connection.execute_wrappers.insert(0, turn)  # the last one is who `execute_wrapper` takes away
+        turn.guard(connection)
     with turn.lock:
         yield connection
 

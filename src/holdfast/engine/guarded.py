@@ -30,14 +30,27 @@ class Sight(NamedTuple):
         Only a guess of the revision: if it is wrong the next change is refused, and one has to look again. It is never
         right by accident, because a revision never comes back.
         """
-        gone = {row.key for row in change.rows} | set(change.drop_rows)
-        rows = [*change.rows, *(row for row in self.rows if row.key not in gone)]
-        rows.sort(key=lambda row: row.key.id, reverse=True)
-        return self._replace(
-            revision=self.revision + change.alters_rows(), rows=tuple(row._replace(body=b"") for row in rows)
-        )
+        apart = len(self.apart())
+        new = [row._replace(body=b"") for row in change.rows]
+        front, rest = (*new, *self.rows[:apart]), self.rows[apart:]
+        gone = {*change.drop_rows}
+        if gone:
+            rest = tuple(row for row in rest if row.key not in gone)
+        seen = {row.key: row for row in reversed(front)}
+        ordered = sorted(seen.values(), key=lambda row: row.key.id, reverse=True)
+        if rest and ordered and ordered[-1].key.id <= rest[0].key.id:  # rarely: something older is put again
+            merged = {row.key: row for row in (*rest, *ordered)}
+            ordered, rest = sorted(merged.values(), key=lambda row: row.key.id, reverse=True), ()
+        return self._replace(revision=self.revision + change.alters_rows(), rows=(*ordered, *rest))
 
-    def trimmed_by(self, change: Change) -> dict[str, int]:
+    def apart(self) -> tuple[Row, ...]:
+        """The rows that are kept for the thread's own sake, such as its lease: no other id is as great as theirs."""
+        count = 0
+        while count < len(self.rows) and self.rows[count].key.id >= LEASE_ID:
+            count += 1
+        return self.rows[:count]
+
+    def needed_after(self, change: Change) -> dict[str, int]:
         """The segments that are needed once a change is made, for its `trim`."""
         needed: dict[str, int] = {}
         for row in self.after(change).rows:

@@ -74,7 +74,7 @@ def lease_for(holder: str, seconds: float, before: Lease | None) -> Lease:
 
 def lease_in(engine: Engine, sight: Sight) -> Lease | None:
     """The lease of a thread that was looked at; None if there never was one."""
-    for row in sight.rows:
+    for row in sight.apart():
         if row.key.ns == LEASE_NS:
             return _read(metadata_of(engine.serde, row))
     return None

@@ -39,6 +39,7 @@ class Chunk(NamedTuple):
     length: int
     ref: Ref
     size: int
+    """About how many bytes its elements are, before they are compressed."""
     changes: int
     sum: str
     """What its elements add up to; "" if they are not plain data."""
@@ -115,7 +116,8 @@ class Stacker:
             head = Shape.LIST.to_bytes(1)
             ref = Ref(chunk.ref.log, 0)
         channel = channel_of(self._field, chunk)
-        added = add_up(chunk.sum if chunk.length else None, batch)
+        packed = _packed(batch)
+        added = _chained(chunk.sum if chunk.length else None, packed)
         sealed = Sealer(self._serde, self._key, channel)(batch, ref, head)
         data = whole(Shape.LIST, sealed) if not chunk.length else head + sealed
         segments = cut_change(self._serde, self._key, channel, Segment(*ref, data), self._limits.value)
@@ -123,7 +125,7 @@ class Stacker:
             chunk.start,
             chunk.length + len(batch),
             Ref(ref.log, segments[-1].seq),
-            chunk.size + len(data),
+            chunk.size + (len(data) if packed is None else len(packed)),
             chunk.changes + 1,
             added,
         )
@@ -174,12 +176,19 @@ def _opened(
 
 def add_up(before: str | None, value: Any) -> str:
     """The checksum of a value, on top of that of what came before it; "" if it is not plain data, or that was not."""
-    if before == "":
-        return ""
-    try:
-        packed = ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
-    except (ormsgpack.MsgpackEncodeError, TypeError):
+    return "" if before == "" else _chained(before, _packed(value))
+
+
+def _chained(before: str | None, packed: bytes | None) -> str:
+    if before == "" or packed is None:
         return ""
     found = xxhash.xxh3_128((before or "").encode())
     found.update(packed)
     return found.hexdigest()
+
+
+def _packed(value: Any) -> bytes | None:
+    try:
+        return ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
+    except (ormsgpack.MsgpackEncodeError, TypeError):
+        return None

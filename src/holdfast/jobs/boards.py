@@ -29,7 +29,7 @@ class Board:
     @classmethod
     def read(cls, engine: Engine, sight: Sight) -> "Board":
         """The board of a job that was looked at; an empty one, if there is none."""
-        for row in sight.rows:
+        for row in sight.apart():
             if row.key.ns == NS:
                 return cls._unpack(metadata_of(engine.serde, row)["board"])
         return cls()

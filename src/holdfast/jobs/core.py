@@ -57,7 +57,7 @@ class Memory:
     sight: Sight | None = None
     tips: dict[str, Tip] = field(default_factory=dict)
     lists: Lists = field(default_factory=Lists)
-    names: dict[Key, tuple[str, datetime] | None] = field(default_factory=dict)
+    names: "Names" = field(default_factory=lambda: Names())
     held: Lease | None = None
     pid: int = 0
     """The process that holds the lease: a child that it forks does not."""
@@ -65,6 +65,41 @@ class Memory:
     def forget(self) -> None:
         """Forget how values stand; the lease stays."""
         self.sight, self.tips, self.lists = None, {}, Lists()
+
+
+class Names:
+    """The names of checkpoints, and when they were made: read once of each row, however often it is seen."""
+
+    def __init__(self) -> None:
+        self._rows: tuple[Row, ...] = ()
+        self._by_key: dict[Key, Named | None] = {}
+        self._by_name: dict[str, Key] = {}
+
+    def see(self, rows: tuple[Row, ...], read: Callable[[Row], Named | None]) -> None:
+        """Know the names of these rows, and of no others."""
+        if rows is self._rows:
+            return
+        known = self._by_key
+        self._by_key = {row.key: known[row.key] if row.key in known else read(row) for row in rows}
+        self._by_name = {named.checkpoint_id: key for key, named in self._by_key.items() if named}
+        self._rows = rows
+
+    def saved(self, rows: tuple[Row, ...], key: Key, named: Named, gone: Iterable[Key]) -> None:
+        """One more is there, some are gone, and all others are those that were seen last."""
+        for old in gone:
+            before = self._by_key.pop(old, None)
+            if before and self._by_name.get(before.checkpoint_id) == old:
+                del self._by_name[before.checkpoint_id]
+        self._by_key[key], self._by_name[named.checkpoint_id] = named, key
+        self._rows = rows
+
+    def key_of(self, name: str) -> Key | None:
+        """The row of a checkpoint."""
+        return self._by_name.get(name)
+
+    def created(self) -> dict[Key, datetime]:
+        """When each of them was made."""
+        return {key: aware(named.created_at) for key, named in self._by_key.items() if named}
 
 
 class Draft(NamedTuple):
@@ -133,6 +168,8 @@ class Core:
                 await self.after_conflict(attempt)
                 continue
             self._saved(sight.after(change), packing, lists)
+            named = Named(draft.name, draft.created)
+            self.memory.names.saved(checkpoints(sight), packing.row.key, named, change.drop_rows)
             return packing
         raise AssertionError
 
@@ -143,12 +180,12 @@ class Core:
 
     def _change(self, sight: Sight, packing: Packing, draft: Draft) -> Change:
         rows = checkpoints(sight)
-        names = self._names(rows)
-        doomed = [row.key for row in rows if (found := names[row.key]) and found[0] == draft.name]
+        self.memory.names.see(rows, self._named)
+        same = self.memory.names.key_of(draft.name)
+        doomed = [same] if same else []
         if self.keep != Keep():
-            kept = [packing.row, *(row for row in rows if row.key not in doomed)]
-            created = {key: found[1] for key, found in names.items() if found}
-            doomed += self.keep.surplus(kept, created, datetime.now(UTC))
+            kept = [packing.row, *(row for row in rows if row.key != same)]
+            doomed += self.keep.surplus(kept, self.memory.names.created(), datetime.now(UTC))
         # At this revision all that a row refers to is there: only what no row refers to has to be leant on.
         covered = rows[0].logs() if rows else {}
         change = Change(
@@ -159,7 +196,7 @@ class Core:
             leans={log: seq for log, seq in packing.leans.items() if covered.get(log, -1) < seq},
             revision=sight.revision,
         )
-        return change._replace(trim=sight.trimmed_by(change)) if doomed else change
+        return change._replace(trim=sight.needed_after(change)) if doomed else change
 
     async def put_segments(self, segments: Iterable[Any]) -> None:
         """Store segments that no row refers to yet."""
@@ -167,27 +204,25 @@ class Core:
 
     async def delete(self, name: str) -> None:
         """Delete a checkpoint."""
-        if not await self._drop(
-            lambda rows, names: [row.key for row in rows if (found := names[row.key]) and found[0] == name]
-        ):
+        if not await self._drop(name):
             raise CheckpointNotFoundError(name)
 
     async def clear(self) -> int:
         """Delete all checkpoints; how many there were."""
-        return await self._drop(lambda rows, _: [row.key for row in rows])
+        return await self._drop(None)
 
-    async def _drop(
-        self, choose: Callable[[Sequence[Row], Mapping[Key, tuple[str, datetime] | None]], list[Key]]
-    ) -> int:
+    async def _drop(self, name: str | None) -> int:
         for attempt in count():
             sight = await self.look(fresh=True)
             rows = checkpoints(sight)
-            doomed = choose(rows, self._names(rows))
+            self.memory.names.see(rows, self._named)
+            named = self.memory.names.key_of(name) if name is not None else None
+            doomed = [row.key for row in rows if name is None or row.key == named]
             if not doomed:
                 return 0
             self.check_lease(sight)
             change = Change(self.job, drop_rows=tuple(doomed), revision=sight.revision)
-            change = change._replace(trim=sight.trimmed_by(change))
+            change = change._replace(trim=sight.needed_after(change))
             try:
                 await self.engine.backend.apply(change)
             except Conflict:
@@ -339,22 +374,17 @@ class Core:
         now = int(datetime.now(UTC).timestamp() * 1_000_000)
         return Key(self.job, NS, f"{max(now, newest):0{_TIME}x}-{unique(48):012x}")
 
-    def _names(self, rows: Sequence[Row]) -> dict[Key, tuple[str, datetime] | None]:
-        known = self.memory.names
-        self.memory.names = {row.key: known[row.key] if row.key in known else self._name(row) for row in rows}
-        return self.memory.names
-
-    def _name(self, row: Row) -> tuple[str, datetime] | None:
+    def _named(self, row: Row) -> Named | None:
         try:
             bundle = unpack(self.engine.serde, row)
-            return bundle.name, aware(datetime.fromisoformat(bundle.notes["created_at"]))
+            return Named(bundle.name, datetime.fromisoformat(bundle.notes["created_at"]))
         except (Unreadable, LookupError, ValueError):
             return None
 
 
-def checkpoints(sight: Sight) -> list[Row]:
+def checkpoints(sight: Sight) -> tuple[Row, ...]:
     """The rows of a sight that are checkpoints, the last saved first."""
-    return [row for row in sight.rows if row.key.ns == NS]
+    return sight.rows[len(sight.apart()) :]
 
 
 def aware(moment: datetime) -> datetime:

@@ -12,7 +12,7 @@ import ormsgpack
 
 from holdfast.backends.dynamodb import keys
 from holdfast.backends.dynamodb.failures import Cancelled, Unmet
-from holdfast.backends.dynamodb.items import Head, Item, binary, head_of, key_of, number, place_of, size_of
+from holdfast.backends.dynamodb.items import Head, Item, binary, head_of, key_of, names_in, number, place_of, size_of
 from holdfast.backends.dynamodb.keys import Application, Place
 from holdfast.backends.dynamodb.lifetime import Lifetime, is_over
 from holdfast.backends.dynamodb.wire import (
@@ -263,7 +263,7 @@ class Heads:
         at = place_of(item)
         if not at.s.startswith(keys.ROW):
             return [Op(at)]
-        return [Op(at), Op(self._application.index(place, item["n"]["S"], item["i"]["S"]))]
+        return [Op(at), Op(self._application.index(place, *names_in(item)))]
 
     # New ones.
 

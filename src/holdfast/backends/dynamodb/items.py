@@ -137,13 +137,11 @@ def row_item(place: bytes, row: Row, epoch: bytes, settled: bytes, version: int)
     item = {
         **key_of(Place(place, keys.row(row.key.ns, row.key.id))),
         "e": binary(epoch),
-        "n": text(row.key.ns),
-        "i": text(row.key.id),
         "f": binary(pack_refs(row.refs)),
         "a": binary(row.meta),
         "b": binary(row.body),
         "k": number(version),
-    }
+    } | _names(row.key.ns, row.key.id)
     if row.parent is not None:
         item["h"] = text(row.parent)
     if settled:
@@ -159,17 +157,28 @@ def index_item(application: keys.Application, place: bytes, row: Row, epoch: byt
         **key_of(application.index(place, row.key.ns, row.key.id)),
         "e": binary(epoch),
         "t": text(row.key.thread),
-        "n": text(row.key.ns),
-        "i": text(row.key.id),
-    }
+    } | _names(row.key.ns, row.key.id)
     if row.labels:
         item["l"] = {"BS": pack_labels(row.labels)}
     return item
 
 
+def _names(ns: str, id_: str) -> Item:
+    """Those names that a key does not tell."""
+    names = {"n": text(ns)} if ns else {}
+    return names if keys.name_in(keys.ordered(id_)) is not None else names | {"i": text(id_)}
+
+
+def names_in(item: Item) -> tuple[str, str]:
+    """The namespace and the id of a row, of the writes on one, or of its entry in the index."""
+    ns = item["n"]["S"] if "n" in item else ""
+    id_ = keys.id_in(item["s"]["B"])
+    return ns, item["i"]["S"] if id_ is None else id_
+
+
 def row_in(thread: str, item: Item) -> Row:
     """A row from its item."""
-    key = Key(thread, item["n"]["S"], item["i"]["S"])
+    key = Key(thread, *names_in(item))
     try:
         stored = {name: item[name]["B"] if name in item else b"" for name in "fgab"}
         parent = item["h"]["S"] if "h" in item else None
@@ -241,7 +250,7 @@ def task_in(item: Item) -> Task:
     """A task's writes from their item; the bytes of long ones are elsewhere."""
     stored: list[tuple[int, int, str, str, bytes, bytes]] = ormsgpack.unpackb(item["v"]["B"])
     entries = {(idx, part): Entry(channel, path, value, blob) for idx, part, channel, path, value, blob in stored}
-    return Task(item["n"]["S"], item["i"]["S"], item["t"]["S"], entries, int_of(item, "k"))
+    return Task(*names_in(item), item["t"]["S"], entries, int_of(item, "k"))
 
 
 def task_items(place: bytes, task: Task, epoch: bytes) -> tuple[Item, list[Item]]:
@@ -260,12 +269,10 @@ def task_items(place: bytes, task: Task, epoch: bytes) -> tuple[Item, list[Item]
     item = {
         **key_of(Place(place, keys.task(task.ns, task.id, task.name))),
         "e": binary(epoch),
-        "n": text(task.ns),
-        "i": text(task.id),
         "t": text(task.name),
         "v": binary(packed),
         "k": number(task.version),
-    }
+    } | _names(task.ns, task.id)
     return item, blobs
 
 

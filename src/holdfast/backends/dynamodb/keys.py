@@ -13,8 +13,8 @@ r"""Where records lie in the table: every item has a partition `p` and a place i
 
 Threads, namespaces, logs and tasks are there by their digests, so that keys are short and of one length whatever the
 names are; items hold the names themselves. Only what listings are ordered by, ids and the names of threads, is there
-as it is. A key takes 1,024 bytes: of longer names it holds the beginning and a digest, and those that begin alike are
-put in order by whoever reads them.
+as it is. A key takes 1,024 bytes: of longer names it holds the beginning and a digest, the item has the name, and
+those that begin alike are put in order by whoever reads them.
 """
 
 from hashlib import blake2b
@@ -30,6 +30,8 @@ INDEX, DIRECTORY = b"i", b"d"
 _ROOM = 880
 """How many bytes of a name are in a key as they are."""
 _TOP = b"\xff" * 48
+_MARKED = {ROW: 13, WRITES: 13, INDEX: 1}
+"""How many bytes stand before the id."""
 _END = b"\0\0"
 
 
@@ -43,7 +45,7 @@ class Place(NamedTuple):
 FORMAT = Place(b"M", HEAD)
 
 
-def digest(name: str, size: int = 16) -> bytes:
+def digest(name: str, size: int = 12) -> bytes:
     """What stands for a name where no order is needed."""
     return blake2b(name.encode(), digest_size=size).digest()
 
@@ -59,6 +61,12 @@ def ordered(name: str) -> bytes:
 def group(name: str) -> bytes:
     """What is the same for all names that the order of keys does not tell apart."""
     return ordered(name)[:_ROOM]
+
+
+def name_in(key: bytes) -> str | None:
+    """The name that a key begins with, its prefix apart; None if it is too long to be there as it is."""
+    end = key.find(_END)
+    return None if end < 0 or end + len(_END) > _ROOM else key[:end].replace(b"\0\1", b"\0").decode()
 
 
 def group_in(key: bytes) -> bytes:
@@ -81,11 +89,11 @@ class Application:
     """The keys of one application's items."""
 
     def __init__(self, namespace: str) -> None:
-        self._mark = digest(namespace)
+        self._mark = digest(namespace, 16)
 
     def thread(self, name: str) -> bytes:
         """The partition of a thread."""
-        return b"T" + blake2b(name.encode(), digest_size=24, key=self._mark).digest()
+        return b"T" + blake2b(name.encode(), digest_size=16, key=self._mark).digest()
 
     def shards(self) -> list[bytes]:
         """The partitions of the indexes."""
@@ -102,6 +110,11 @@ class Application:
     def directory(self, thread: bytes, name: str) -> Place:
         """Where the directory has a thread."""
         return Place(self.shard(thread), DIRECTORY + ordered(name))
+
+
+def id_in(place: bytes) -> str | None:
+    """The id that a row, the writes on one, or its entry in the index have in their key; None if it is too long."""
+    return name_in(place[_MARKED[place[:1]] :])
 
 
 def rows_of(ns: str) -> bytes:

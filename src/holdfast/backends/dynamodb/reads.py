@@ -11,7 +11,17 @@ from typing import NamedTuple
 
 from holdfast.backends.dynamodb import keys
 from holdfast.backends.dynamodb.heads import Heads
-from holdfast.backends.dynamodb.items import Head, Item, labels_in, pack_labels, place_of, row_in, task_in, writes_in
+from holdfast.backends.dynamodb.items import (
+    Head,
+    Item,
+    labels_in,
+    names_in,
+    pack_labels,
+    place_of,
+    row_in,
+    task_in,
+    writes_in,
+)
 from holdfast.backends.dynamodb.keys import Application, Place
 from holdfast.backends.dynamodb.wire import Span, Turns, Wire
 from holdfast.backends.packing import matches, place
@@ -348,7 +358,7 @@ def _labels(query: Query) -> tuple[frozenset[bytes], ...]:
 
 
 def _key(thread: str, item: Item) -> Key:
-    return Key(thread, item["n"]["S"], item["i"]["S"])
+    return Key(thread, *names_in(item))
 
 
 def _accepts(query: Query, key: Key, item: Item) -> bool:

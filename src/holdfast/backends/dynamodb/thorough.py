@@ -19,6 +19,7 @@ from holdfast.backends.dynamodb.items import (
     index_item,
     int_of,
     key_of,
+    names_in,
     number,
     place_of,
     row_in,
@@ -117,7 +118,7 @@ class Thorough:
                 continue  # of a thread that was deleted
             match at[:1]:
                 case keys.ROW:
-                    stored.rows[Key(change.thread, item["n"]["S"], item["i"]["S"])] = item
+                    stored.rows[Key(change.thread, *names_in(item))] = item
                 case keys.WRITES:
                     stored.tasks[at] = item
                 case _:
@@ -229,7 +230,7 @@ class Thorough:
             stored.ops[Place(self._place, keys.row(key.ns, key.id))] = None
             stored.ops[self._application.index(self._place, key.ns, key.id)] = None
         for item in list(stored.tasks.values()) if gone or self._change.trim is not None else ():
-            key = Key(self._change.thread, item["n"]["S"], item["i"]["S"])
+            key = Key(self._change.thread, *names_in(item))
             is_swept = self._change.trim is not None and key not in stored.rows and key.id < self._change.sweep
             if key in gone or is_swept:
                 del stored.tasks[item["s"]["B"]]

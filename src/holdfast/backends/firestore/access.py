@@ -62,6 +62,8 @@ class Access:
     was_reached: bool = False
     """A service that never answered is not waited for: more likely the URL is wrong."""
     is_closed: bool = False
+    is_stranded: bool = False
+    """Whether this is a forked process that gRPC can't be used in."""
     opened: list[Callable[[], None]] = field(default_factory=list)
     """What closes the connections of each half."""
     _credentials: Any = field(default=None, repr=False)
@@ -92,10 +94,16 @@ class Access:
         return FirestoreGrpcAsyncIOTransport(channel=channel)
 
     def check_open(self) -> None:
-        """Raise `Closed` if it is."""
+        """Raise `Closed` if it is; or an error, if a call would never end."""
         if self.is_closed:
             msg = "the saver was closed"
             raise Closed(msg)
+        if self.is_stranded:
+            msg = (
+                f"{self}: this process was forked after an event loop had used the saver, and gRPC does not work in "
+                "such a process: fork first, or start processes by spawn"
+            )
+            raise StoreError(msg)
 
     def close(self) -> None:
         """Close the connections of both halves."""

@@ -6,9 +6,11 @@ in spite of a reply that never came has to be recognised by what is read.
 """
 
 import asyncio
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ from google.cloud.firestore_v1.types import firestore
 
 from holdfast.backends.firestore.access import Access
 from holdfast.backends.sql.retry import Patience
-from holdfast.fork import ForkSafeLock, watch
+from holdfast.fork import watch
 
 T = TypeVar("T")
 
@@ -165,36 +167,41 @@ def _stream(transport: Any, request: Any) -> tuple[Any, Any]:
 
 
 class BlockingWire(Wire):
-    """One connection for all threads; it is made when it is first used, and again by a forked child."""
+    """One connection for all threads; it is made when it is first used, and again by a forked child.
+
+    While a call is under way nobody forks: gRPC would be of no use on the other side.
+    """
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
         self._transport: Any = None
         self._abandoning: set[Any] = set()
-        self._lock = ForkSafeLock()
+        self._changed = threading.Condition()
+        self._busy = 0
         access.opened.append(self._close)
         watch(self)
 
     async def calls(self, requests: Sequence[Any]) -> list[Answer]:
         """Send all of them, then hear the answers."""
-        transport = self._opened()
-        streams = []
-        for request in requests:
-            call, message = _stream(transport, request)
-            streams.append(call(message, **self._how()))
         answers = [Answer() for _ in requests]
-        try:
-            for answer, stream in zip(answers, streams, strict=True):
-                for response in stream:
-                    answer.take(response)
-        finally:
-            for stream in streams:
-                stream.cancel()
+        with self._lent() as transport:
+            streams = []
+            for request in requests:
+                call, message = _stream(transport, request)
+                streams.append(call(message, **self._how()))
+            try:
+                for answer, stream in zip(answers, streams, strict=True):
+                    for response in stream:
+                        answer.take(response)
+            finally:
+                for stream in streams:
+                    stream.cancel()
         return answers
 
     async def commit(self, writes: Sequence[Any], transaction: bytes = b"") -> None:
         """Wait for the answer."""
-        self._opened().commit(self._commit_request(writes, transaction), **self._how())
+        with self._lent() as transport:
+            transport.commit(self._commit_request(writes, transaction), **self._how())
 
     def abandon(self, transaction: bytes) -> None:
         """Send it, and hear nothing of it."""
@@ -207,28 +214,47 @@ class BlockingWire(Wire):
         """Close the connections of both halves."""
         self.access.close()
 
-    def _close(self) -> None:
-        with self._lock:
-            if self._transport is not None:
-                self._transport.close()
-
     def rest(self) -> None:
-        """Nothing to do: a child begins with a connection of its own."""
+        """Let calls that are under way come to their end, and none begin."""
+        self._changed.acquire()
+        while self._busy:
+            self._changed.wait()
+        for call in [*self._abandoning]:
+            call.cancel()
 
     def resume(self, *, child: bool) -> None:
-        """Leave the parent's connection alone."""
+        """Go on; a child leaves the parent's connection alone."""
         if child:
+            _of_parents.append(self._transport)  # if it was collected, it would be closed
             self._transport = None
+            self._abandoning = set()
+        self._changed.release()
 
     async def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - it blocks, as all of this wire does
 
-    def _opened(self) -> Any:
-        with self._lock:
+    @contextmanager
+    def _lent(self) -> Iterator[Any]:
+        with self._changed:
             self.access.check_open()
             if self._transport is None:
                 self._transport = self.access.blocking()
-            return self._transport
+            transport = self._transport
+            self._busy += 1
+        try:
+            yield transport
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+# Connections that a forked process has from its parent.
+_of_parents: list[object] = []
 
 
 class AsyncioWire(Wire):
@@ -291,9 +317,11 @@ class AsyncioWire(Wire):
         """Nothing to do: a child begins with connections of its own."""
 
     def resume(self, *, child: bool) -> None:
-        """Leave the parent's connections alone."""
-        if child:
+        """A child of a process in which a loop used gRPC can't use it: a thread of its own is missing there."""
+        if child and self._loops:
+            _of_parents.extend(self._loops.values())
             self._loops.clear()
+            self.access.is_stranded = True
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
