@@ -64,7 +64,8 @@ def markdown(results: Sequence[Result], stores: Mapping[str, Facts], notes: Sequ
         if title:
             lines += ["", f"## {title}", "", stores[title].told()]
         for scenario, group in groupby(of_store, key=lambda result: result.scenario):
-            lines += ["", f"### {scenario}", "", *_table(list(group), _columns(title, stores))]
+            rows = list(group)
+            lines += ["", f"### {scenario}", "", *_table(rows, _columns(title, stores) if title else _sides(rows))]
     return "\n".join(lines)
 
 
@@ -139,7 +140,12 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def _columns(title: str, stores: Mapping[str, Facts]) -> tuple[str, ...]:
-    return stores[title].columns if title else ("JsonPlusSerializer",)
+    return stores[title].columns
+
+
+def _sides(results: Sequence[Result]) -> tuple[str, ...]:
+    """The others, where no store has the same ones for all scenarios."""
+    return tuple(dict.fromkeys(label for result in results for label in result.others))
 
 
 def _table(results: Sequence[Result], columns: Sequence[str]) -> list[str]:

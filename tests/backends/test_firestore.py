@@ -288,7 +288,7 @@ def test_payloads_lie_where_the_exemptions_are() -> None:
     """No field is indexed but those that are searched by, once what is printed was deployed."""
     url = corner()
     with holdfast.Saver(url) as saver:
-        config = saver.put(config_of("t"), checkpoint_of(name(0), {"l": [LONG]}), {"user": "ann"}, {})
+        config = saver.put(config_of("t"), checkpoint_of(name(0), {"l": [LONG]}), {"source": "loop"}, {})
         saver.put_writes(config, [("l", LONG)], "task")
     printed = subprocess.run(
         [sys.executable, "-m", "holdfast.backends.firestore", "--collection", option(url, "collection")],
@@ -384,7 +384,10 @@ class TestSetup:
             run(backend.check())
         with client(url) as opened:
             assert list(opened.collection(option(url, "collection")).stream()) == []
-        run(backend.setup())
+        for change in (backend.setup(), backend.drop(["t"]), backend.apply(Change("t", rows=()))):
+            with pytest.raises(StoreError, match="opened to be read"):
+                run(change)
+        run(open_store(url).blocking.setup())
         run(backend.check())
         run(backend.close())
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import servers
 from dynamodblab import client_of, fresh, raw_audit, with_options, with_table
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import Saver
@@ -80,7 +81,8 @@ class TestClient(WriteRules):
 
 
 def test_ledger(table: str) -> None:
-    run_state_machine_as_test(ledger_machine(apart(table)), settings=CI)
+    """A few examples: after each step all is compared, which is a hundred requests to an emulator."""
+    run_state_machine_as_test(ledger_machine(apart(table)), settings=settings(CI, max_examples=5))
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

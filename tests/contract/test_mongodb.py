@@ -13,6 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
+from holdfast.testing.retention import RetentionRules
+from holdfast.testing.writes import WriteRules
 
 _numbers = count()
 
@@ -49,8 +51,11 @@ def test_namespaces(half: Any) -> None:
         asyncio.run(saver.close())
 
 
-class TestClient(SaverContract):
-    """A client that was handed in, whatever its owner has set for his own ends."""
+class TestClient(IdRules, WriteRules, RetentionRules):
+    """A client that was handed in, whatever its owner has set for his own ends: only the way there is another one."""
+
+    half = SaverContract.half
+    twin = SaverContract.twin
 
     @pytest.fixture
     def source(self, database: str) -> Any:

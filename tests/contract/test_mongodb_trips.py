@@ -108,7 +108,6 @@ def test_get_tuple_and_list(run: Any, record_property: Any) -> None:
         assert await trips(proxy, saver.get(config_of("nobody"))) == 1
         assert await trips(proxy, saver.list(config_of("t"), limit=20)) == 1
         assert await trips(proxy, saver.list(filter={"user": "ann"}, limit=20)) == 1
-        assert await trips(proxy, saver.threads()) == 1
 
     run(test)
     record_property("proves", ["round trips of a read", "mongodb", 1])

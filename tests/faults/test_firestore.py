@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -410,6 +411,42 @@ class TestLoops:
                 await action
         await saver.close()
 
+    async def test_closing_while_operations_are_under_way(self) -> None:
+        """Each succeeds or is told; nobody waits for ever, and nobody who was not cancelled thinks so."""
+        url = corner()
+        for number in range(5):
+            saver = Half(url, "async")
+            await saver.save("t", name(0), {"l": [LONG]})
+            tasks: list[asyncio.Task[Any]]
+            tasks = [asyncio.create_task(saver.save(f"t {n % 5}", name(n), {"l": [LONG, n]})) for n in range(6)]
+            tasks += [asyncio.create_task(saver.get(config_of("t"))) for _ in range(6)]
+            await asyncio.sleep(number * 0.004)
+            await saver.close()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(one, Closed) for one in done if isinstance(one, BaseException)), done
+        raw_audit(url)
+
+    def test_closing_from_another_thread(self) -> None:
+        saver = holdfast.Saver(corner())
+        saver.setup()
+        told: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                while True:
+                    saver.get_tuple(config_of("t"))
+            except Closed as error:
+                told.append(error)
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        saver.close()
+        for thread in threads:
+            thread.join(30)
+        assert len(told) == 3
+
     def test_a_program_ends_without_a_word(self) -> None:
         """No resource that was not closed, no task that was destroyed, no error that nobody retrieved."""
         options = ["-X", "dev", "-W", "ignore::DeprecationWarning", "-W", "ignore::PendingDeprecationWarning"]
@@ -440,7 +477,8 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next() -> None:
     with holdfast.Saver(url) as saver:
         for thread in ("t", "u"):
             for step in range(3):
-                saver.put(config_of(thread), checkpoint_of(name(step), {"l": [LONG] * (step + 1)}), {}, {})
+                metadata: Any = {"n": 1 if thread == "t" else 2}
+                saver.put(config_of(thread), checkpoint_of(name(step), {"l": [LONG] * (step + 1)}), metadata, {})
         backend: Any = saver._store.blocking
         with pytest.MonkeyPatch.context() as patch:
 
@@ -452,8 +490,12 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next() -> None:
                 saver.delete_thread("t")
         assert [found.config["configurable"]["thread_id"] for found in saver.list(None)] == ["u"] * 3
         assert counts(url)["rows"] == 6
-        stored = saver.put(config_of("t"), checkpoint_of(name(0), {"l": ["new"]}), {}, {})
+        stored = saver.put(config_of("t"), checkpoint_of(name(0), {"l": ["new"]}), metadata | {"n": 1}, {})
         assert [found.config for found in saver.list(config_of("t"))] == [stored]
+        # What is left of the life before has greater ids, and is passed over wherever a page ends.
+        for limit in (1, 2):
+            assert [found.config for found in saver.list(config_of("t"), filter={"n": 1}, limit=limit)] == [stored]
+            assert [found.config for found in saver.list(None, filter={"n": 1}, limit=limit)] == [stored]
         run(backend.drop(["u"]))
         assert [id_in(found.config) for found in saver.list(None)] == [id_in(stored)]
         assert counts(url) == {"heads": 1, "rows": 1, "segments": 0, "writes": 0, "graves": 0}

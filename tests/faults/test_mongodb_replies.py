@@ -216,5 +216,5 @@ async def test_setup() -> None:
             assert own.happened
             own.count()
             with mongolab.documents(url) as documents:
-                assert {"_id_", "newest", "newest of all", "labels"} == documents.index_information().keys()
+                assert {"_id_", "parts", "newest", "newest of all", "labels"} == documents.index_information().keys()
             await saver.close()

@@ -16,6 +16,10 @@ import holdfast
 from holdfast.run import run
 from holdfast.testing import incomplete_rows
 
+_WITHOUT_VALUES = {
+    **dict.fromkeys(("t", "app", "thread", "logs", "writes.idx", "writes.number"), 1),
+    "data": {"$ne": ["$data", b""]},
+}
 _OURS = ("namespace", "collection", "retry")
 
 
@@ -57,7 +61,7 @@ def documents(url: str) -> Iterator[Any]:
 def living(url: str) -> tuple[dict[int, Any], list[Any]]:
     """All heads by where their threads live, and all documents that live there."""
     with documents(url) as collection:
-        found = list(collection.find({}, {"body": 0, "meta": 0}))
+        found = list(collection.find({}, _WITHOUT_VALUES))
     heads = {each["t"]: each["_id"] for each in found if "app" in each["_id"]}
     return heads, [each for each in found if each["_id"].get("t") in heads]
 

@@ -27,24 +27,23 @@ from holdfast.engine.known import Known
 Connection: TypeAlias = Any
 """A `django.db.backends.base.base.BaseDatabaseWrapper`."""
 
+SAVEPOINT = "holdfast_"
+"""How the names of our own savepoints begin, which Django knows nothing of."""
 _POLL = 0.001
 
 
 class Home(NamedTuple):
-    """Where a run began: a thread's connection, and the blocks of `atomic` that it was inside of."""
+    """Where a run began: a thread's connection, the blocks of `atomic` that it was inside of, savepoints known then."""
 
     thread: int
     connection: Connection
     blocks: tuple[object, ...]
+    savepoints: int = 0
 
     def is_open(self) -> bool:
         """Whether it is inside of one of these blocks still."""
         now = tuple(self.connection.atomic_blocks)
         return bool(now and self.blocks) and all(ours is its for ours, its in zip(self.blocks, now, strict=False))
-
-    def is_busy(self) -> bool:
-        """Whether it has opened more of them, which may be rolled back alone."""
-        return len(self.connection.atomic_blocks) > len(self.blocks)
 
 
 _homes: ContextVar[Mapping[str, Home]] = ContextVar("holdfast.django.homes")
@@ -57,11 +56,29 @@ class Turn:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.savepoints: list[str] = []
+        """Those that are open. Django's own list is a moment behind the statement: others may have gone on by then."""
 
     def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001 - as Django calls it
         """Around each statement, as `connection.execute_wrapper` has it."""
         with self.lock:
-            return execute(sql, params, many, context)
+            result = execute(sql, params, many, context)
+            if isinstance(sql, str) and sql.startswith(("SAVEPOINT ", "RELEASE ")):
+                self._note(sql)
+            return result
+
+    def _note(self, sql: str) -> None:
+        verb, _, name = sql.partition("SAVEPOINT ")
+        if SAVEPOINT in name:
+            return
+        if not verb:
+            self.savepoints.append(name)
+        elif name in self.savepoints:
+            del self.savepoints[self.savepoints.index(name) :]
+
+    def is_free(self, home: Home) -> bool:
+        """Whether the owner is inside of no block that may be rolled back alone, but for those the run began in."""
+        return len(self.savepoints) <= home.savepoints
 
     def guard(self, connection: Connection) -> None:
         """Have its owner's statements wait for their turns."""
@@ -104,17 +121,23 @@ def lent(alias: str) -> Iterator[Connection]:
                     yield home.connection
                 return
     connection = connections[alias]
-    if home is None or home.thread == here:
-        _homes.set({**homes, alias: Home(here, connection, tuple(connection.atomic_blocks))})
+    is_its_own = home is None or home.thread == here
     if threading.current_thread() is not threading.main_thread():
         _closed_with_thread(alias, connection)
     if not is_joined(connection):
+        if is_its_own:
+            _homes.set({**homes, alias: Home(here, connection, ())})
         yield connection
         return
     turn = _turn(connection)
-    if turn not in connection.execute_wrappers:
-        turn.guard(connection)
     with turn.lock:
+        if turn not in connection.execute_wrappers:
+            turn.guard(connection)
+        if not connection.savepoint_ids:
+            turn.savepoints.clear()  # what a lost transaction has left
+        if is_its_own:
+            blocks = tuple(connection.atomic_blocks)
+            _homes.set({**homes, alias: Home(here, connection, blocks, len(turn.savepoints))})
         yield connection
 
 
@@ -129,7 +152,7 @@ def _waited_for(home: Home) -> Iterator[bool]:
     turn = _turn(home.connection)
     turn.lock.acquire()
     try:
-        while home.is_busy() and home.is_open() and connections[home.connection.alias] is not home.connection:
+        while not turn.is_free(home) and home.is_open() and connections[home.connection.alias] is not home.connection:
             turn.lock.release()
             time.sleep(_POLL)
             turn.lock.acquire()

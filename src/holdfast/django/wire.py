@@ -20,7 +20,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 
 from holdfast.backends.sql.retry import Patience
 from holdfast.backends.sql.schema import Migration, check
-from holdfast.django.connections import Connection, is_joined, lent
+from holdfast.django.connections import SAVEPOINT, Connection, is_joined, lent
 from holdfast.django.formats import read_format
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, StoreError
@@ -166,7 +166,7 @@ def ask(connection: Connection, sql: str, params: Sequence[Any] | None = None) -
 @contextmanager
 def behind_savepoint(connection: Connection) -> Iterator[None]:
     """A part of somebody else's transaction that is undone alone if it fails."""
-    name = f"holdfast_{unique(64):x}"
+    name = f"{SAVEPOINT}{unique(64):x}"
     ops = connection.ops
     with connection.cursor() as cursor:
         cursor.execute(ops.savepoint_create_sql(name))

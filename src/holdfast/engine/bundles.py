@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import ormsgpack
+import xxhash
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.engine import Draft, Engine
@@ -104,14 +105,14 @@ def pack(
             refs[field] = ref
             places[field] = [*ref, total]
     content = {
-        "format": FORMAT,
-        "checkpoint_id": name,
         "values": values,
         "places": places,
         "piles": {field: pile.packed() for field, pile in piles.items()},
         "notes": dict(notes),
     }
-    metadata = {**content, "sum": add_up(None, content)}
+    # As bytes, so that a listing can check them without packing anything again.
+    packed = ormsgpack.packb(content)
+    metadata = {"checkpoint_id": name, "format": FORMAT, "content": packed, "sum": _sum(name, packed)}
     skeleton = sealed_for(serde, {"channel_values": {}}, in_skeleton(serde, key, None, refs), "checkpoint")
     row = Row(
         key=key,
@@ -127,15 +128,8 @@ def pack(
 
 def unpack(serde: SerializerProtocol, row: Row) -> Bundle:
     """What a row's metadata says; `Unreadable` if it is not what was stored."""
-    metadata = opened(serde, row.meta, in_metadata(row.key), "metadata")
+    name, content = unpack_content(serde, row)
     try:
-        content = {key: value for key, value in metadata.items() if key != "sum"}
-        if content["format"] > FORMAT:
-            msg = f"a newer holdfast wrote it, in format {content['format']}: install that one"
-            raise Unreadable(msg)
-        if add_up(None, content) != metadata["sum"]:
-            msg = "the checksum of its metadata is wrong"
-            raise ValueError(msg)
         places = {field: Place(Ref(log, seq), total) for field, (log, seq, total) in content["places"].items()}
         piles = {field: Pile.unpack(packed) for field, packed in content["piles"].items()}
         refs = {field: place.ref for field, place in places.items()}
@@ -146,7 +140,27 @@ def unpack(serde: SerializerProtocol, row: Row) -> Bundle:
             raise ValueError(msg)
     except Exception as error:
         raise unreadable(row.key, "checkpoint", error) from error
-    return Bundle(row.key, content["checkpoint_id"], content["values"], places, piles, content["notes"])
+    return Bundle(row.key, name, content["values"], places, piles, content["notes"])
+
+
+def unpack_content(serde: SerializerProtocol, row: Row) -> tuple[str, dict[str, Any]]:
+    """A bundle's name, and what its metadata says as it was packed: all that a listing needs."""
+    metadata = opened(serde, row.meta, in_metadata(row.key), "metadata")
+    try:
+        if metadata["format"] > FORMAT:
+            msg = f"a newer holdfast wrote it, in format {metadata['format']}: install that one"
+            raise Unreadable(msg)
+        name, packed = metadata["checkpoint_id"], metadata["content"]
+        if _sum(name, packed) != metadata["sum"]:
+            msg = "the checksum of its metadata is wrong"
+            raise ValueError(msg)
+        return name, ormsgpack.unpackb(packed)
+    except Exception as error:
+        raise unreadable(row.key, "checkpoint", error) from error
+
+
+def _sum(name: str, packed: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(name.encode() + b"\0" + packed)
 
 
 def read_values(serde: SerializerProtocol, bundle: Bundle, segments: Iterable[Segment]) -> dict[str, Any]:

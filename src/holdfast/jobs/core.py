@@ -13,7 +13,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from holdfast.engine.bundles import Bundle, Growth, Packing, name_label, pack, read_values, unpack
+from holdfast.engine.bundles import Bundle, Growth, Packing, name_label, pack, read_values, unpack, unpack_content
 from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import LEASE_NS, Sight, look
 from holdfast.engine.leases import Lease, lease_in
@@ -22,6 +22,7 @@ from holdfast.engine.records import Change, Found, Key, Query, Row
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, Unreadable
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointNotFoundError, CheckpointSaveError, JobLocked, JobTaken
+from holdfast.jobs.fields import Named
 from holdfast.jobs.lists import Compared, Lists
 
 NS = ""
@@ -57,7 +58,7 @@ class Memory:
     sight: Sight | None = None
     tips: dict[str, Tip] = field(default_factory=dict)
     lists: Lists = field(default_factory=Lists)
-    names: "Names" = field(default_factory=lambda: Names())
+    names: "Names" = field(default_factory=lambda: Names())  # noqa: PLW0108 - it comes later
     held: Lease | None = None
     pid: int = 0
     """The process that holds the lease: a child that it forks does not."""
@@ -71,27 +72,27 @@ class Names:
     """The names of checkpoints, and when they were made: read once of each row, however often it is seen."""
 
     def __init__(self) -> None:
-        self._rows: tuple[Row, ...] = ()
+        self._sight: Sight | None = None
         self._by_key: dict[Key, Named | None] = {}
         self._by_name: dict[str, Key] = {}
 
-    def see(self, rows: tuple[Row, ...], read: Callable[[Row], Named | None]) -> None:
-        """Know the names of these rows, and of no others."""
-        if rows is self._rows:
+    def see(self, sight: Sight, read: Callable[[Row], Named | None]) -> None:
+        """Know the names of what was seen, and of nothing else."""
+        if sight is self._sight:
             return
-        known = self._by_key
+        known, rows = self._by_key, checkpoints(sight)
         self._by_key = {row.key: known[row.key] if row.key in known else read(row) for row in rows}
         self._by_name = {named.checkpoint_id: key for key, named in self._by_key.items() if named}
-        self._rows = rows
+        self._sight = sight
 
-    def saved(self, rows: tuple[Row, ...], key: Key, named: Named, gone: Iterable[Key]) -> None:
+    def saved(self, sight: Sight, key: Key, named: Named, gone: Iterable[Key]) -> None:
         """One more is there, some are gone, and all others are those that were seen last."""
         for old in gone:
             before = self._by_key.pop(old, None)
             if before and self._by_name.get(before.checkpoint_id) == old:
                 del self._by_name[before.checkpoint_id]
         self._by_key[key], self._by_name[named.checkpoint_id] = named, key
-        self._rows = rows
+        self._sight = sight
 
     def key_of(self, name: str) -> Key | None:
         """The row of a checkpoint."""
@@ -167,9 +168,9 @@ class Core:
                 tried = packing, lists
                 await self.after_conflict(attempt)
                 continue
-            self._saved(sight.after(change), packing, lists)
-            named = Named(draft.name, draft.created)
-            self.memory.names.saved(checkpoints(sight), packing.row.key, named, change.drop_rows)
+            sight = sight.after(change)
+            self._saved(sight, packing, lists)
+            self.memory.names.saved(sight, packing.row.key, Named(draft.name, draft.created), change.drop_rows)
             return packing
         raise AssertionError
 
@@ -180,7 +181,7 @@ class Core:
 
     def _change(self, sight: Sight, packing: Packing, draft: Draft) -> Change:
         rows = checkpoints(sight)
-        self.memory.names.see(rows, self._named)
+        self.memory.names.see(sight, self._named)
         same = self.memory.names.key_of(draft.name)
         doomed = [same] if same else []
         if self.keep != Keep():
@@ -215,7 +216,7 @@ class Core:
         for attempt in count():
             sight = await self.look(fresh=True)
             rows = checkpoints(sight)
-            self.memory.names.see(rows, self._named)
+            self.memory.names.see(sight, self._named)
             named = self.memory.names.key_of(name) if name is not None else None
             doomed = [row.key for row in rows if name is None or row.key == named]
             if not doomed:
@@ -292,6 +293,16 @@ class Core:
         for row in await self.rows():
             try:
                 found.append(unpack(self.engine.serde, row))
+            except Unreadable as error:
+                found.append(error)
+        return found
+
+    async def contents(self) -> list[tuple[str, dict[str, Any]] | Unreadable]:
+        """The names of all checkpoints, the last saved first, and what their metadata say; errors for damaged ones."""
+        found: list[tuple[str, dict[str, Any]] | Unreadable] = []
+        for row in await self.rows():
+            try:
+                found.append(unpack_content(self.engine.serde, row))
             except Unreadable as error:
                 found.append(error)
         return found

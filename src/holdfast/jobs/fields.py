@@ -4,7 +4,7 @@ Models are stored as the plain data that they dump to, so what is stored outlive
 are, not dumped: only what is new in them is looked into further.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,6 +21,9 @@ Upgrade = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 HIDDEN = "job."
 """What the names of fields begin with that are a job's own, and no part of its model."""
+
+KEYS = "job.keys."
+"""The lists of items that are done."""
 
 _CREATED = "created_at"
 _VERSION = "version"
@@ -113,16 +116,23 @@ def _major(version: str) -> str:
     return version.partition(".")[0]
 
 
-def outline(name: str, created: str, values: Mapping[str, Any], lengths: Mapping[str, int]) -> CheckpointMetadata:
-    """What a listing tells of a checkpoint; what a model doesn't have is derived, or 0."""
+def outline(
+    name: str, created: str, values: Mapping[str, Any], piles: Mapping[str, Sequence[Sequence[Any]]]
+) -> CheckpointMetadata:
+    """What a listing tells of a checkpoint; what a model doesn't have is derived, or 0. `piles` are packed."""
     index, total = values.get("job.progress", (0, 0))
-    longest = max((length for field, length in lengths.items() if not field.startswith("job.keys.")), default=0)
+    entities = values.get("entities_extracted")
+    if type(entities) is not int:
+        longest = [
+            chunks[-1][0] + chunks[-1][1] for field, chunks in piles.items() if chunks and not field.startswith(KEYS)
+        ]
+        entities = max(longest, default=0)
     return CheckpointMetadata(
         checkpoint_id=name,
         created_at=datetime.fromisoformat(created),
         chunk_index=_number(values.get("chunk_index"), index),
         total_chunks=_number(values.get("total_chunks"), total),
-        entities_extracted=_number(values.get("entities_extracted"), longest),
+        entities_extracted=entities,
         config_hash=str(values.get("config_hash", values.get("job.config_hash", ""))),
     )
 

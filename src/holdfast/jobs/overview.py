@@ -67,8 +67,8 @@ async def _job(core: Core, job: str, rows: int) -> JobInfo:
 
 def outline_of(bundle: Bundle) -> CheckpointMetadata:
     """What a listing tells of a checkpoint."""
-    lengths = {field: pile.length for field, pile in bundle.piles.items()}
-    return outline(bundle.name, bundle.notes["created_at"], bundle.values, lengths)
+    piles = {field: pile.packed() for field, pile in bundle.piles.items()}
+    return outline(bundle.name, bundle.notes["created_at"], bundle.values, piles)
 
 
 class Detail(NamedTuple):

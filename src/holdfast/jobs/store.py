@@ -19,7 +19,7 @@ from holdfast.engine.known import Known
 from holdfast.engine.leases import Lease
 from holdfast.errors import Closed, Unreadable
 from holdfast.jobs import streams
-from holdfast.jobs.core import Core, Draft, Keep, Memory, aware, load_error
+from holdfast.jobs.core import Core, Draft, Keep, Memory, load_error
 from holdfast.jobs.errors import (
     CheckpointDeleteError,
     CheckpointLoadError,
@@ -328,13 +328,13 @@ class JobStore(Generic[M]):
 
     async def _list(self, core: Core) -> list[CheckpointMetadata]:
         found: list[CheckpointMetadata] = []
-        for bundle in await core.bundles():
-            if isinstance(bundle, Unreadable):
-                _warn(bundle)
-                continue
-            lengths = {field: pile.length for field, pile in bundle.piles.items()}
-            found.append(outline(bundle.name, bundle.notes["created_at"], bundle.values, lengths))
-        found.sort(key=lambda one: aware(one.created_at), reverse=True)
+        for content in await core.contents():
+            if isinstance(content, Unreadable):
+                _warn(content)
+            else:
+                name, said = content
+                found.append(outline(name, said["notes"]["created_at"], said["values"], said["piles"]))
+        found.sort(key=lambda one: one.created_at.timestamp(), reverse=True)
         return found
 
     # The core over each half of the store.

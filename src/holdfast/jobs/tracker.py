@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.jobs import boards
 from holdfast.jobs.core import NS, Core, Draft
 from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError, JobLocked
-from holdfast.jobs.fields import take_apart
+from holdfast.jobs.fields import KEYS, take_apart
 from holdfast.jobs.growing import Extent, Growing
 from holdfast.jobs.models import Checkpoint
 from holdfast.jobs.progress import Bar, bar_for
@@ -410,7 +410,7 @@ class Job:
 
     def _track(self, name: str) -> Track:
         if name not in self._tracks:
-            self._tracks[name] = Track(name, lambda: self._list(f"job.keys.{name}"), self._noted.get(name))
+            self._tracks[name] = Track(name, lambda: self._list(f"{KEYS}{name}"), self._noted.get(name))
         return self._tracks[name]
 
     def _here(self) -> Core:

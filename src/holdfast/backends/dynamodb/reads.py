@@ -268,7 +268,7 @@ class Reads:
                 *(self.wire.read(span) for _, span in spans),
             ]
         )
-        segments = [Segment(*few[place_of(item)], item["v"]["B"]) for item in picked]
+        segments = sorted(Segment(*few[place_of(item)], item["v"]["B"]) for item in picked)  # they come in any order
         for (log, _, _), items in zip(many, ranges, strict=False):
             segments += [Segment(log, int.from_bytes(item["s"]["B"][-4:]), item["v"]["B"]) for item in items[::-1]]
         is_whole = len(segments) == len(few) + sum(last + 1 for _, last, _ in many)

@@ -41,6 +41,7 @@ def open_firestore(url: URL) -> Store:
         emulator=url.options.get("emulator") or os.environ.get("FIRESTORE_EMULATOR_HOST", ""),
         retry=_seconds(url, "retry", 30),
         timeout=_seconds(url, "timeout", 60),
+        read_only=url.read_only,
     )
     places = Places(access.root, collection_of(url.options.get("collection", "holdfast")), url.namespace)
     return Store(

@@ -59,6 +59,7 @@ class Access:
     emulator: str = ""
     retry: float = 30
     timeout: float = 60
+    read_only: bool = False
     was_reached: bool = False
     """A service that never answered is not waited for: more likely the URL is wrong."""
     is_closed: bool = False
@@ -103,6 +104,12 @@ class Access:
                 f"{self}: this process was forked after an event loop had used the saver, and gRPC does not work in "
                 "such a process: fork first, or start processes by spawn"
             )
+            raise StoreError(msg)
+
+    def check_writable(self) -> None:
+        """Raise if all that is wanted is to look."""
+        if self.read_only:
+            msg = f"{self} was opened to be read, and not to be changed"
             raise StoreError(msg)
 
     def close(self) -> None:

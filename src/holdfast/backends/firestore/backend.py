@@ -88,13 +88,17 @@ class FirestoreBackend:
         left, start, time = query.limit, "", None
         while left is None or left > 0:
             page = await self._rows(query, start, time, left)
-            rows = [(row_from(one), born_of(one)) for one in page.documents][:left]
-            time, start = page.time, page.next or ""
-            if rows:
+            time, taken = page.time, page.documents[:left]
+            if taken:
+                rows = [(row_from(one), born_of(one)) for one in taken]
                 kept = await self._complete(found, rows, time, lives, heads=query.heads)
                 left = None if left is None else left - kept
-            if page.next is None:
+            if len(taken) < len(page.documents):
+                query, start = query._replace(after=key_of(taken[-1])), ""
+            elif page.next is None:
                 break
+            else:
+                start = page.next
         return found
 
     async def fetch(

@@ -226,11 +226,10 @@ class Attempt:
         for log, stored in logs.items():
             last = keep.get(log, -1)
             ends = sorted((pair for pair in stored if pair[0] > last), key=lambda pair: pair[0], reverse=True)
-            closing = bool(ends) and log in keep and ends[-1][0] == last + 1
-            if closing:
-                _, end = ends.pop()
+            # What stands under the next number becomes empty, and so nothing can lean on it.
+            closing = ends.pop() if ends and log in keep and ends[-1][0] == last + 1 else None
             made += [delete(one) for _, one in ends]
-            if closing and data_of(end)["size"].integer_value:
+            if closing and data_of(closing[1])["size"].integer_value:
                 made.append(self._places.segment_write(self._change.thread, Segment(log, last + 1, b""), born, ""))
         return made
 

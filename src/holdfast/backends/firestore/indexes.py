@@ -6,9 +6,10 @@ everything works, and each write costs more time and storage than it has to.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-_FIELDS = {
+_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "heads": {"data": ()},
     "rows": {"data": (), "t": ("order",), "n": ("order",), "labels": ("contains",)},
     "segments": {"data": (), "t": ("order",)},

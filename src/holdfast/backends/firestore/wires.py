@@ -86,6 +86,7 @@ class Wire(ABC):
 
     async def transact(self, body: Callable[[Transaction], Awaitable[Sequence[Any]]]) -> None:
         """Have a body read, then make the writes that it returns, all of them or none."""
+        self.access.check_writable()
         before = b""
 
         async def attempt() -> None:
@@ -107,6 +108,7 @@ class Wire(ABC):
 
     async def make(self, writes: Sequence[Any]) -> None:
         """Make writes that can be made twice, or not at all, all of them or none."""
+        self.access.check_writable()
 
         async def attempt() -> None:
             await self.commit(writes)
@@ -118,7 +120,16 @@ class Wire(ABC):
         while True:
             try:
                 result = await attempt()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or not task.cancelling():
+                    self.access.check_open()  # gRPC cancels those who wait when a connection is closed
+                raise
+            except (ValueError, grpc.aio.UsageError):
+                self.access.check_open()  # so it says that a connection was closed a moment ago
+                raise
             except grpc.RpcError as error:
+                self.access.check_open()
                 pause = patience.pause() if self.access.passes(error, in_transaction=in_transaction) else None
                 if pause is None:
                     raise self.access.explained(error) from error

@@ -15,7 +15,8 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import split_options, validate_options
 
 from holdfast.backends import Store
-from holdfast.backends.mongodb.backend import Homes, MongoBackend
+from holdfast.backends.mongodb.backend import MongoBackend
+from holdfast.backends.mongodb.homes import Homes
 from holdfast.backends.mongodb.wires import Access, AsyncioWire, BlockingWire, OnlyAsyncio, ThreadedWire, Wire
 from holdfast.errors import BadURL
 from holdfast.url import URL

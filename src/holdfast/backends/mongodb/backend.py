@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from holdfast.backends.mongodb import moves
+from holdfast.backends.mongodb.homes import Homes
 from holdfast.backends.mongodb.layout import (
     FORMAT,
     INDEXES,
@@ -38,12 +39,11 @@ from holdfast.backends.packing import place
 from holdfast.engine.records import Change, Found, Key, Limits, Query, ThreadInfo
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, SchemaTooNew, StoreError
-from holdfast.fork import ForkSafeLock
 
 _BATCH_BYTES = 12 << 20
 _BATCH = 2_000
 _AGAIN = 100
-_KNOWN = 10_000
+_REMEMBERED = 8
 
 
 class Head(NamedTuple):
@@ -60,27 +60,6 @@ class Head(NamedTuple):
     def of(cls, document: Document) -> "Head":
         """A head from its document."""
         return cls(document["t"], document["revision"], document.get("past", ()), document.get("dead", ()))
-
-
-class Homes:
-    """Where threads were seen to live, shared by both halves of a store. Only a hint: each change finds out."""
-
-    def __init__(self) -> None:
-        self._homes: dict[str, int] = {}
-        self._lock = ForkSafeLock()
-
-    def get(self, thread: str) -> int | None:
-        """Where it lived when it was last seen."""
-        return self._homes.get(thread)
-
-    def set(self, thread: str, home: int | None) -> None:
-        """Where it lives; None: nobody knows."""
-        with self._lock:
-            self._homes.pop(thread, None)
-            if home is not None:
-                self._homes[thread] = home
-            if len(self._homes) > _KNOWN:
-                del self._homes[next(iter(self._homes))]
 
 
 class MongoBackend:
@@ -117,7 +96,10 @@ class MongoBackend:
         """One aggregate; another one only where rows that are nobody's stood in the way."""
         if query.limit == 0:
             return Found()
-        found, _, elsewhere, _ = await self._ask(rows(self.collection, self._app, query), query)
+        thread = thread_of(query)
+        home = None if thread is None else self._homes.get(thread)
+        pipeline = rows(self.collection, self._app, query, home)
+        found, _, elsewhere, _ = await self._ask(pipeline, query, is_hinted=home is not None)
         if elsewhere and query.limit is not None and len(found.rows) + len(elsewhere) >= query.limit:
             last = max((*elsewhere, *(row.key for row in found.rows)), key=place)
             rest = await self.find(query._replace(after=last, limit=query.limit - len(found.rows)))
@@ -164,7 +146,7 @@ class MongoBackend:
             if why == "twice" and await self.was_made(change, at, token):
                 why, _ = await self.send([needs_home(self.head_id(change.thread), at)])
             if not why:
-                self._homes.set(change.thread, at)
+                self._homes.set(change.thread, at, change.rows)
                 return
             # It may have been refused only because the thread lives elsewhere by now.
             home = await self._home(change.thread)
@@ -265,9 +247,10 @@ class MongoBackend:
             yield put_row(home, self._app, row, token)
 
     def _statements(self, change: Change, home: int, token: int, *, begins: bool) -> Iterator[Statement]:
-        if change.parent is not None:
-            yield needs_row(home, change.parent)
-        for log, seq in change.leans.items():
+        parent, leans = self._homes.doubtful(change, home)
+        if parent is not None:
+            yield needs_row(home, parent)
+        for log, seq in leans.items():
             yield needs_segment(home, log, seq)
         yield from self.puts(change, home, token)
         for each in change.rewrites:
@@ -279,14 +262,22 @@ class MongoBackend:
         head = await self.head(thread)
         return head and head.home
 
-    async def _ask(self, pipeline: Pipeline, query: Query, logs: Mapping[str, int] | None = None) -> Answer:
+    async def _ask(
+        self, pipeline: Pipeline, query: Query, logs: Mapping[str, int] | None = None, *, is_hinted: bool = False
+    ) -> Answer:
         before: Sequence[Key] | None = None
         for _ in range(_AGAIN):
             found = answer(await self.wire.read(pipeline), query, logs)
+            if is_hinted and (found.has_moved or not found.homes):
+                # It lives elsewhere, or nowhere.
+                is_hinted = False
+                pipeline = rows(self.collection, self._app, query)
+                continue
             # Of all threads, one that is elsewhere may have left rows behind that nobody cleared: these stay the same.
             if not found.has_moved or (thread_of(query) is None and sorted(found.elsewhere) == before):
                 for thread, home in found.homes.items():
-                    self._homes.set(thread, home)
+                    newest = [row for row in found.found.rows if row.key.thread == thread][:_REMEMBERED]
+                    self._homes.set(thread, home, reversed(newest))
                 return found
             before = sorted(found.elsewhere)
         msg = f"{self.wire.access.name}: what was to be read is changed by others all the time"

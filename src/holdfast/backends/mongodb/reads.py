@@ -9,7 +9,7 @@ Searches are what takes the server's time, much more than what they find. So the
 one for the names of rows, and one for all that goes by these names and by those of their logs.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bson import MaxKey
@@ -32,12 +32,17 @@ class Answer(NamedTuple):
     """Whether there were any such threads."""
 
 
-def rows(collection: str, app: str, query: Query) -> Pipeline:
-    """Rows, and unless only heads are asked for, all that they need."""
+def rows(collection: str, app: str, query: Query, home: int | None = None) -> Pipeline:
+    """Rows, and unless only heads are asked for, all that they need; a search less if it is known where they live."""
     thread = thread_of(query)
-    select = _of_all(app, query) if thread is None else _of_thread(collection, app, thread, query)
+    if thread is None:
+        select = _of_all(app, query)
+    elif home is None or query.ns is None or query.keys:
+        select = _of_thread(collection, app, thread, query)
+    else:
+        select = _at_home(app, thread, query, home)
     wanted: Any = ["$row._id"] if query.heads else {"$concatArrays": [["$row._id"], _logs("$row.logs")]}
-    at_home = {name: {"$first": f"${name}"} for name in ("revision", "head")}
+    at_home = {"revision": {"$max": "$revision"}, "head": {"$first": "$head"}}
     return [
         *select,
         {"$set": {"of": {"$cond": [{"$gt": ["$row", None]}, wanted, ["$head"]]}}},
@@ -121,7 +126,7 @@ def _of_thread(collection: str, app: str, thread: str, query: Query) -> Pipeline
         conditions = [IS_ROW, *_conditions(query)]
         order: Document = {"_id.id": -1, "_id.ns": 1}
     else:
-        lowest, highest = _span(query)
+        lowest, highest = _span(query, "$t", _literal)
         where = {"let": {"lo": lowest, "hi": highest}}
         conditions = [*_labels(query), {"$expr": {"$and": [{"$gte": ["$_id", "$$lo"]}, {"$lt": ["$_id", "$$hi"]}]}}]
         order = {"_id": -1}
@@ -131,6 +136,27 @@ def _of_thread(collection: str, app: str, thread: str, query: Query) -> Pipeline
         {"$lookup": {"from": collection, **where, "pipeline": search, "as": "row"}},
         {"$unwind": {"path": "$row", "preserveNullAndEmptyArrays": True}},
         {"$set": {"head": "$_id"}},
+    ]
+
+
+def _at_home(app: str, thread: str, query: Query, home: int) -> Pipeline:
+    """The same where its home is known: in one search, from the end, where the head is the last name of all."""
+    head = head_id(app, thread)
+    lowest, highest = _span(query, home)
+    within = {"$and": [{"_id": {"$gte": lowest, "$lt": highest}}, *_labels(query)]}
+    return [
+        {"$match": {"$or": [{"_id": head}, within]}},
+        {"$sort": {"_id": -1}},
+        *([] if query.limit is None else [{"$limit": query.limit + 1}]),
+        {
+            "$project": {
+                "_id": 0,
+                "t": {"$literal": home},
+                "head": {"$literal": head},
+                "revision": 1,
+                "row": {"$cond": [{"$gt": ["$logs", None]}, {"_id": "$_id", "logs": "$logs"}, "$$REMOVE"]},
+            }
+        },
     ]
 
 
@@ -154,17 +180,21 @@ _LOGS: Document = {"$project": {"logs": 1}}
 _AT_HOME = {"localField": "t", "foreignField": "_id.t"}
 
 
-def _span(query: Query) -> tuple[Document, Document]:
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _span(query: Query, home: int | str, text: Callable[[Any], Any] = _as_it_is) -> tuple[Document, Document]:
     """The names between which the rows of a namespace are; the second is the first one that is not asked for."""
-    ns = {"t": "$t", "ns": _literal(query.ns)}
+    ns = {"t": home, "ns": text(query.ns)}
     # Nothing comes between a text and the same one with a NUL behind it.
     ends = [query.before] if query.before is not None else []
     ends += [f"{id_}\0" for id_ in (query.id, query.upto) if id_ is not None]
     if query.after is not None:
         follows = (query.thread or "", query.ns or "") > (query.after.thread, query.after.ns)
         ends.append(f"{query.after.id}\0" if follows else query.after.id)
-    lowest = {**ns, "id": _literal(query.id or "")}
-    return lowest, {**ns, "id": _literal(min(ends)) if ends else MaxKey()}
+    lowest = {**ns, "id": text(query.id or "")}
+    return lowest, {**ns, "id": text(min(ends)) if ends else MaxKey()}
 
 
 def _conditions(query: Query) -> list[Document]:
