@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from secrets import token_bytes
-from threading import Event
+from threading import Event, Lock
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -309,7 +309,7 @@ class Journal:
 
 
 class Service:
-    """The calls, one at a time."""
+    """The calls, one at a time; answers may be on their way while others are made."""
 
     def __init__(self, documents: Documents, journal: Journal) -> None:
         self._documents = documents
@@ -399,10 +399,14 @@ def _is(one: object, other: object) -> bool:
     return one is other
 
 
+_one_at_a_time = Lock()
+
+
 def _answering(call: Callable[[Any], Any]) -> Callable[[Any, grpc.ServicerContext], Any]:
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
-            return call(request)
+            with _one_at_a_time:
+                return call(request)
         except Refused as why:
             context.abort(why.code, str(why))
 
@@ -412,7 +416,8 @@ def _answering(call: Callable[[Any], Any]) -> Callable[[Any, grpc.ServicerContex
 def _streaming(call: Callable[[Any], Iterator[Any]]) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
     def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
-            found = list(call(request))  # all of it is of one moment
+            with _one_at_a_time:
+                found = list(call(request))
         except Refused as why:
             context.abort(why.code, str(why))
         yield from found
@@ -446,8 +451,8 @@ def main(port: str, file: str, *how: str) -> NoReturn:
     for moment, request in journal.replay():
         documents.make(request.writes, moment)
     options = (("grpc.max_receive_message_length", _REQUEST), ("grpc.max_send_message_length", -1))
-    # One thread: a call is never in the way of another.
-    server = grpc.server(ThreadPoolExecutor(1), options=options)
+    # A client may be slow to take in one answer while it wants another.
+    server = grpc.server(ThreadPoolExecutor(16), options=options)
     server.add_generic_rpc_handlers((_handlers(Service(documents, journal)),))
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()

@@ -11,6 +11,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import HalfName
+from holdfast.testing.lists import ChangeRules
+from holdfast.testing.retention import RetentionRules
+from holdfast.testing.upkeep import UpkeepRules
+from holdfast.testing.writes import WriteRules
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -20,8 +24,11 @@ def alias(request: Any, tmp_path_factory: Any) -> Iterator[str]:
         yield alias
 
 
-class TestDjango(SaverContract):
+class Halves:
+    """What the suites ask for."""
+
     namespaces: ClassVar[bool] = False  # each test has one, and no other
+    shared: ClassVar[bool] = True
 
     @pytest.fixture
     def source(self, alias: str) -> Any:
@@ -32,6 +39,26 @@ class TestDjango(SaverContract):
         half = DjangoHalf(source, cast("HalfName", request.param))
         yield half
         asyncio.run(half.close())
+
+    @pytest.fixture
+    def twin(self, half: DjangoHalf) -> DjangoHalf:
+        return half.another()
+
+
+class TestDjango(Halves, SaverContract):  # type: ignore[misc]
+    @pytest.fixture(scope="class", params=["sqlite", "postgres"])
+    def alias(self, request: Any, tmp_path_factory: Any) -> Iterator[str]:
+        with database(request.param, tmp_path_factory.mktemp("db")) as alias:
+            yield alias
+
+
+class TestMySQL(Halves, ChangeRules, RetentionRules, UpkeepRules, WriteRules):
+    """The rules of whatever writes: reading is the library's own."""
+
+    @pytest.fixture(scope="class", params=["mariadb", "mysql"])
+    def alias(self, request: Any, tmp_path_factory: Any) -> Iterator[str]:
+        with database(request.param, tmp_path_factory.mktemp("db")) as alias:
+            yield alias
 
 
 def test_ledger(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:

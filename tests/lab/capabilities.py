@@ -84,8 +84,9 @@ class Capabilities:
     """Gathers what passed, and writes the tables when a whole run is over and nothing failed."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._whole = not (config.option.keyword or config.option.markexpr or config.invocation_params.dir != _ROOT)
-        self._whole = self._whole and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        some = config.option.keyword or config.option.markexpr or config.option.collectonly
+        from_root = config.invocation_params.dir == _ROOT and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        self._whole = from_root and not some
         self._cells: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
         self._failed = False

@@ -96,8 +96,9 @@ class MongoBackend:
         """One aggregate; another one only where rows that are nobody's stood in the way."""
         if query.limit == 0:
             return Found()
-        thread = thread_of(query)
-        home = None if thread is None else self._homes.get(thread)
+        # With the hint, the revision is not sure to be older than what is read: good enough for who wants one row.
+        is_one = query.thread is not None and query.ns is not None and query.limit == 1 and not query.heads
+        home = self._homes.get(query.thread) if is_one and query.thread is not None else None
         pipeline = rows(self.collection, self._app, query, home)
         found, _, elsewhere, _ = await self._ask(pipeline, query, is_hinted=home is not None)
         if elsewhere and query.limit is not None and len(found.rows) + len(elsewhere) >= query.limit:
@@ -271,6 +272,7 @@ class MongoBackend:
             if is_hinted and (found.has_moved or not found.homes):
                 # It lives elsewhere, or nowhere.
                 is_hinted = False
+                self._homes.set(query.thread or "", None)
                 pipeline = rows(self.collection, self._app, query)
                 continue
             # Of all threads, one that is elsewhere may have left rows behind that nobody cleared: these stay the same.

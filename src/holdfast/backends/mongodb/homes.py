@@ -38,7 +38,7 @@ class Homes:
     def get(self, thread: str) -> int | None:
         """Where a thread lived when it was last seen."""
         seen = self._seen.get(thread)
-        return seen and seen.home
+        return seen.home if seen is not None else None
 
     def set(self, thread: str, home: int | None, rows: Iterable[Row] = ()) -> None:
         """Where a thread lives, and rows that were seen there; None: nobody knows."""
