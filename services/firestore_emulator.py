@@ -381,6 +381,8 @@ class Service:
     def _begun(self, request: Any) -> bytes:
         """The transaction of a request, a new one if it wants that; no bytes for none."""
         if request.HasField("new_transaction"):
+            if request.new_transaction.WhichOneof("mode") != "read_write":
+                raise Refused(grpc.StatusCode.UNIMPLEMENTED, "a transaction that may only read")
             new: bytes = self.begin(request).transaction
             return new
         known: bytes = request.transaction

@@ -1,6 +1,8 @@
 """The components of the versioned serializer, by name, as a Django project has them."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -115,6 +117,11 @@ def test_django_checkpointer_keeps_the_public_api(tmp_path: Any) -> None:
         saver.delete_thread("t")
         assert list(saver.threads()) == []
         assert Corner(alias, saver.namespace).alias == saver.alias
+
+
+def test_nobody_else_imports_django() -> None:
+    code = "import sys, holdfast, holdfast.saver; sys.exit('django' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def conf_context() -> Any:

@@ -45,7 +45,7 @@ class Halves:
         return half.another()
 
 
-class TestDjango(Halves, SaverContract):  # type: ignore[misc]
+class TestDjango(Halves, SaverContract):
     @pytest.fixture(scope="class", params=["sqlite", "postgres"])
     def alias(self, request: Any, tmp_path_factory: Any) -> Iterator[str]:
         with database(request.param, tmp_path_factory.mktemp("db")) as alias:

@@ -122,7 +122,7 @@ OPERATIONS: dict[str, Operation] = {
     "copy_thread": lambda saver: saver.copy_thread("t", "u"),
     "delete_thread": lambda saver: saver.delete_thread("t"),
     "get": lambda saver: saver.get(config_of("t")),
-    "list": lambda saver: saver.list(),
+    "list": lambda saver: saver.list(config_of("t")),
 }
 # The two halves are one body; these show what they do differently.
 SOME = ("put", "delete_thread", "get")

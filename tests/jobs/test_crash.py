@@ -57,7 +57,8 @@ def test_ten_workers_race_for_one_lock(store: str, tmp_path: Path) -> None:
     log = tmp_path / "said"
     context = processes()
     with corner(store, tmp_path) as url:
-        JobStore(url, job="race").setup()
+        with JobStore(url, job="race") as jobs:
+            jobs.setup()
 
         def start() -> Any:
             process = context.Process(target=jobs_worker.race, args=(url, str(log), target, 0.5))
@@ -66,8 +67,9 @@ def test_ten_workers_race_for_one_lock(store: str, tmp_path: Path) -> None:
 
         crowd = [start() for _ in range(workers)]
         stopped: dict[int, float] = {}
-        numbers = _wait_for_numbers(log, 1, 120)
-        limit = time.monotonic() + 40
+        numbers = _wait_for_numbers(log, 1, 150)
+        assert numbers, "nobody got to save anything"
+        limit = time.monotonic() + 45
         while numbers < target and time.monotonic() < limit:
             numbers = _wait_for_numbers(log, numbers + 3, 2)
             now = time.monotonic()
@@ -96,7 +98,7 @@ def test_ten_workers_race_for_one_lock(store: str, tmp_path: Path) -> None:
             stored = {one.chunk_index: jobs.load(one.checkpoint_id).metrics for one in jobs.list_checkpoints()}
     acknowledged = [line for line in said(log) if "number" in line]
     assert sorted(stored) == list(range(1, len(stored) + 1)), "an update was lost"
-    assert len(stored) >= len(acknowledged) > 20
+    assert len(stored) >= len(acknowledged) > 8
     for line in acknowledged:
         assert (stored[line["number"]]["fence"], stored[line["number"]]["pid"]) == (line["fence"], line["pid"])
     holders: dict[int, set[int]] = {}

@@ -57,7 +57,8 @@ def test_a_pool_of_workers_some_of_which_are_killed_and_stopped(store: str, tmp_
     chance = random.Random(store)
     context = processes()
     with corner(store, tmp_path) as url:
-        JobStore(url, job="shared").setup()
+        with JobStore(url, job="shared") as jobs:
+            jobs.setup()
         pool = [context.Process(target=jobs_worker.share, args=(url, items, str(log), 0.01)) for _ in range(5)]
         for process in pool:
             process.start()

@@ -12,6 +12,7 @@ from typing import Any
 import holdfast
 import holdfast.jobs
 from holdfast.jobs import Checkpoint, JobStore
+from holdfast.url import SCHEMES
 
 METRICS = {"padding": "x" * 1500}
 
@@ -19,7 +20,8 @@ METRICS = {"padding": "x" * 1500}
 def processes() -> ForkServerContext:
     """Where new processes come from: they begin with everything imported."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["jobs_worker", "holdfast.backends.sql.sqlite", "holdfast.backends.objects.disk"])
+    # Not this module itself: where new processes come from, it can't be found yet.
+    context.set_forkserver_preload(["holdfast.jobs", *(SCHEMES[scheme].module for scheme in ("sqlite", "file"))])
     return context
 
 

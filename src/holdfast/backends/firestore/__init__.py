@@ -15,8 +15,9 @@ import re
 from holdfast.backends import Store
 from holdfast.backends.firestore.access import Access
 from holdfast.backends.firestore.backend import FirestoreBackend
+from holdfast.backends.firestore.blocking import BlockingWire
 from holdfast.backends.firestore.documents import Places
-from holdfast.backends.firestore.wires import AsyncioWire, BlockingWire
+from holdfast.backends.firestore.loops import AsyncioWire
 from holdfast.errors import BadURL
 from holdfast.url import URL
 

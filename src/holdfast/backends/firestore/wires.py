@@ -6,11 +6,8 @@ in spite of a reply that never came has to be recognised by what is read.
 """
 
 import asyncio
-import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,7 +17,6 @@ from google.cloud.firestore_v1.types import firestore
 
 from holdfast.backends.firestore.access import Access
 from holdfast.backends.sql.retry import Patience
-from holdfast.fork import watch
 
 T = TypeVar("T")
 
@@ -64,6 +60,8 @@ class Transaction:
             if self.id:
                 request.transaction = self.id
             else:
+                # Said in so many words: a transaction of no kind is one that may only read.
+                request.new_transaction.read_write.SetInParent()
                 request.new_transaction.read_write.retry_transaction = self._before
         answers = await self._wire.calls(requests)
         self.id = self.id or answers[0].transaction
@@ -170,180 +168,12 @@ class Wire(ABC):
         return {"timeout": self.access.timeout, "metadata": self.access.metadata}
 
 
-def _stream(transport: Any, request: Any) -> tuple[Any, Any]:
+# Connections that a forked process has from its parent: if one was collected, it would be closed.
+OF_PARENTS: list[object] = []
+
+
+def stream_of(transport: Any, request: Any) -> tuple[Any, Any]:
     """The call for a request, and the request as it takes it."""
     if isinstance(request, BatchGet):
         return transport.batch_get_documents, firestore.BatchGetDocumentsRequest.wrap(request)
     return transport.run_query, firestore.RunQueryRequest.wrap(request)
-
-
-class BlockingWire(Wire):
-    """One connection for all threads; it is made when it is first used, and again by a forked child.
-
-    While a call is under way nobody forks: gRPC would be of no use on the other side.
-    """
-
-    def __init__(self, access: Access) -> None:
-        super().__init__(access)
-        self._transport: Any = None
-        self._abandoning: set[Any] = set()
-        self._changed = threading.Condition()
-        self._busy = 0
-        access.opened.append(self._close)
-        watch(self)
-
-    async def calls(self, requests: Sequence[Any]) -> list[Answer]:
-        """Send all of them, then hear the answers."""
-        answers = [Answer() for _ in requests]
-        with self._lent() as transport:
-            streams = []
-            for request in requests:
-                call, message = _stream(transport, request)
-                streams.append(call(message, **self._how()))
-            try:
-                for answer, stream in zip(answers, streams, strict=True):
-                    for response in stream:
-                        answer.take(response)
-            finally:
-                for stream in streams:
-                    stream.cancel()
-        return answers
-
-    async def commit(self, writes: Sequence[Any], transaction: bytes = b"") -> None:
-        """Wait for the answer."""
-        with self._lent() as transport:
-            transport.commit(self._commit_request(writes, transaction), **self._how())
-
-    def abandon(self, transaction: bytes) -> None:
-        """Send it, and hear nothing of it."""
-        if self._transport is not None:
-            call = self._transport.rollback.future(self._rollback_request(transaction), **self._how())
-            self._abandoning.add(call)  # one that nobody holds is cancelled
-            call.add_done_callback(self._abandoning.discard)
-
-    async def close(self) -> None:
-        """Close the connections of both halves."""
-        self.access.close()
-
-    def rest(self) -> None:
-        """Let calls that are under way come to their end, and none begin."""
-        self._changed.acquire()
-        while self._busy:
-            self._changed.wait()
-        for call in [*self._abandoning]:
-            call.cancel()
-
-    def resume(self, *, child: bool) -> None:
-        """Go on; a child leaves the parent's connection alone."""
-        if child:
-            _of_parents.append(self._transport)  # if it was collected, it would be closed
-            self._transport = None
-            self._abandoning = set()
-        self._changed.release()
-
-    async def _sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - it blocks, as all of this wire does
-
-    @contextmanager
-    def _lent(self) -> Iterator[Any]:
-        with self._changed:
-            self.access.check_open()
-            if self._transport is None:
-                self._transport = self.access.blocking()
-            transport = self._transport
-            self._busy += 1
-        try:
-            yield transport
-        finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
-
-    def _close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-
-# Connections that a forked process has from its parent.
-_of_parents: list[object] = []
-
-
-class AsyncioWire(Wire):
-    """A connection for each event loop."""
-
-    def __init__(self, access: Access) -> None:
-        super().__init__(access)
-        self._loops: dict[asyncio.AbstractEventLoop, Any] = {}
-        self._abandoning: set[asyncio.Task[None]] = set()
-        access.opened.append(self._loops.clear)
-        watch(self)
-
-    async def calls(self, requests: Sequence[Any]) -> list[Answer]:
-        """Make all of them at once; if one fails, or we are cancelled, none goes on."""
-        transport = self._opened()
-        if len(requests) == 1:
-            return [await self._call(transport, requests[0])]
-        tasks = [asyncio.ensure_future(self._call(transport, request)) for request in requests]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def _call(self, transport: Any, request: Any) -> Answer:
-        answer = Answer()
-        call, message = _stream(transport, request)
-        async for response in call(message, **self._how()):
-            answer.take(response)
-        return answer
-
-    async def commit(self, writes: Sequence[Any], transaction: bytes = b"") -> None:
-        """Await the answer."""
-        await self._opened().commit(self._commit_request(writes, transaction), **self._how())
-
-    def abandon(self, transaction: bytes) -> None:
-        """Leave it to a task: whoever let go may have been cancelled, and does not wait."""
-        transport = self._loops.get(asyncio.get_running_loop())
-        if transport is None:
-            return
-
-        async def roll_back() -> None:
-            try:
-                await transport.rollback(self._rollback_request(transaction), **self._how())
-            except grpc.RpcError:
-                return  # what is not let go of is lost in a minute
-
-        task = asyncio.get_running_loop().create_task(roll_back())
-        self._abandoning.add(task)
-        task.add_done_callback(self._abandoning.discard)
-
-    async def close(self) -> None:
-        """Close the connections of both halves; those of other loops close when nobody has them any more."""
-        here = self._loops.pop(asyncio.get_running_loop(), None)
-        self.access.close()
-        if here is not None:
-            await here.close()
-
-    def rest(self) -> None:
-        """Nothing to do: a child begins with connections of its own."""
-
-    def resume(self, *, child: bool) -> None:
-        """A child of a process in which a loop used gRPC can't use it: a thread of its own is missing there."""
-        if child and self._loops:
-            _of_parents.extend(self._loops.values())
-            self._loops.clear()
-            self.access.is_stranded = True
-
-    async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def _opened(self) -> Any:
-        self.access.check_open()
-        loop = asyncio.get_running_loop()
-        transport = self._loops.get(loop)
-        if transport is None:
-            for other in [*self._loops]:  # in other threads, too, loops begin and end
-                if other.is_closed():
-                    self._loops.pop(other, None)
-            transport = self._loops[loop] = self.access.asyncio()
-        return transport
