@@ -105,7 +105,7 @@ def _client(url: URL, endpoint: str | None, *, pool: int, timeout: float) -> Any
 @cache
 def _session(profile: str | None) -> Any:
     """What clients are made from. It reads the description of DynamoDB, which takes a while, once."""
-    return boto3.session.Session(profile_name=profile)
+    return boto3.Session(profile_name=profile)
 
 
 def _endpoint(url: URL) -> str | None:

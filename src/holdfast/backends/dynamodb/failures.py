@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from botocore.exceptions import (  # type: ignore[import-untyped]
     BotoCoreError,
@@ -84,6 +85,11 @@ class Unmet(Exception):
 def code_of(error: Exception) -> str:
     """The name of an error that the server told; empty for others."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def told(error: Exception, what: str) -> Any:
+    """What else the server told with an error; None if it did not."""
+    return error.response.get(what) if isinstance(error, ClientError) else None
 
 
 def is_lost(error: Exception) -> bool:

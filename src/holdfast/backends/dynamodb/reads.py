@@ -83,7 +83,9 @@ class Reads:
     async def find(self, query: Query) -> Found:
         """Rows, and unless only heads are asked for, the segments and writes they need."""
         turns = Turns(self.wire)
-        for attempt in range(1, _PATIENT + 1):
+        attempts = 0
+        while True:
+            attempts += 1
             rows, heads = await self._rows(query)
             revisions = {thread: head.revision for thread, head in heads.items()}
             if query.heads:
@@ -94,11 +96,10 @@ class Reads:
                     where = Needed(row.key.thread, log)
                     needed[where] = max(seq, needed.get(where, 0))
             read = await self._needed(needed, [row.key for row in rows])
-            if read.is_whole or attempt == _PATIENT:
-                break
+            if read.is_whole or attempts == _PATIENT:
+                writes = [write for epoch, write in read.writes if epoch == heads[write.key.thread].epoch]
+                return Found(rows, read.segments, writes, revisions)
             await turns.wait("it changes all the time")
-        writes = [write for epoch, write in read.writes if epoch == heads[write.key.thread].epoch]
-        return Found(rows, read.segments, writes, revisions)
 
     async def fetch(
         self, thread: str, ns: str, logs: Mapping[str, int], ids: Collection[str], channels: Collection[str]

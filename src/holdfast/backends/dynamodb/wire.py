@@ -23,6 +23,7 @@ from holdfast.backends.dynamodb.failures import (
     explained,
     is_busy,
     is_lost,
+    told,
 )
 from holdfast.backends.dynamodb.items import Item, key_of
 from holdfast.backends.dynamodb.keys import Place
@@ -221,12 +222,12 @@ class Wire:
             except FAILURES as error:
                 lost = is_lost(error)
                 if code_of(error) == CANCELLED:
-                    cancelled = Cancelled(error.response.get("CancellationReasons", []), in_doubt=in_doubt)
+                    cancelled = Cancelled(told(error, "CancellationReasons") or [], in_doubt=in_doubt)
                     if refusal := cancelled.refusal():
                         raise explained(error, access.name, access.secret, said=refusal) from error
                     raise cancelled from error
                 if code_of(error) == FAILED:
-                    raise Unmet(error.response.get("Item"), in_doubt=in_doubt) from error
+                    raise Unmet(told(error, "Item"), in_doubt=in_doubt) from error
                 pause = patience.pause() if is_busy(error) or (lost and self._was_reached) else None
                 if pause is None:
                     raise explained(error, access.name, access.secret) from error
