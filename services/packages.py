@@ -100,12 +100,13 @@ def unpack(package: str, folder: Path, *, suite: str, stand_ins: Iterable[str] =
     shutil.rmtree(work)
 
 
-def pip(package: str, folder: Path) -> None:
-    """Unpack a wheel into a folder; what it depends on is left out."""
+def pip(package: str, folder: Path, *, alone: bool = True) -> None:
+    """Unpack a wheel into a folder; what it depends on is left out if it is good `alone`."""
     work = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     places.claim(work)
-    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work), package])
+    options = ["--quiet", "--no-deps"] if alone else ["--quiet"]
+    _run([sys.executable, "-m", "pip", "install", *options, "--target", str(work), package])
     shutil.rmtree(folder, ignore_errors=True)
     work.rename(folder)
 

@@ -16,6 +16,7 @@ import grpc
 from google.cloud import firestore
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 from google.cloud.firestore_v1.types import RunQueryRequest
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph_checkpoint_firestore import FirestoreSaver  # type: ignore[import-untyped]
 
 from stores.servers import running
@@ -34,10 +35,25 @@ def _nothing(_: str) -> None:
     """It needs no preparation."""
 
 
+class _Saver(FirestoreSaver):  # type: ignore[misc]
+    """The peer, with what its users have to write themselves: a listing of all threads."""
+
+    def list(self, config: Any, **how: Any) -> Iterator[CheckpointTuple]:
+        if config is not None:
+            yield from super().list(config, **how)
+            return
+        found: list[CheckpointTuple] = []
+        for partition in self.checkpoints_collection.list_documents():
+            thread, _, ns = partition.id.rpartition("_")
+            found += super().list({"configurable": {"thread_id": thread, "checkpoint_ns": ns}}, **how)
+        found.sort(key=lambda one: one.checkpoint["id"], reverse=True)
+        yield from found[: how.get("limit")]
+
+
 @contextmanager
 def _open(url: str) -> Iterator[Saver]:
     os.environ["FIRESTORE_EMULATOR_HOST"] = _option(url, "emulator")  # the only way that it knows
-    saver = FirestoreSaver(urlsplit(url).hostname, _option(url, "collection"))
+    saver = _Saver(urlsplit(url).hostname, _option(url, "collection"))
     yield saver
     saver.client.close()
 
