@@ -1,15 +1,14 @@
 """holdfast and the other LangGraph checkpointers side by side, in one interleaved run, as ratios.
 
-    make bench                                  everything, about 12 minutes
-    make bench ARGS=--quick                     shorter threads, about 3 minutes
-    make bench ARGS='--store postgres'          one store; repeatable
+    make bench                                  everything, about an hour
+    make bench ARGS=--quick                     shorter threads, about 10 minutes
+    make bench ARGS='--store postgres'          one store, and no more than that; repeatable
     make bench ARGS='--only chat'               one scenario; repeatable
     make bench ARGS='--store mysql --only listing --quick'
 
 The calls are recorded from real LangGraph graphs and replayed on each saver, with the same durability.
-PostgreSQL and MariaDB are started for the run, with settings that wait for the disk at each commit, and
-stopped after it; --postgres and --mysql take the URL of a server to use instead, and a role that may create
-databases there.
+Servers are started for the run, with settings that wait for the disk at each commit, and stopped after it. --postgres,
+--mysql and --redis take the URL of a server to use instead, and a role that may create databases there.
 Each figure is a median; read the ratios, which hold on other machines, rather than the milliseconds.
 A run that is neither quick nor of some scenarios only rewrites bench/results/STORE.json of each store it measured, and
 from all that is there docs/images/bench.svg, docs/reference/benchmarks.md and the table in the README; others write
@@ -62,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.folder) as made:
         folder = Path(made)
         for name in ALONE:
-            if name in names:
+            if name in names and (options.only or not options.store):
                 settings.append(Setting(name, SCENARIOS[name], folder, options.quick))
                 _run(settings[-1])
         on_stores = [name for name in names if name not in ALONE]

@@ -28,15 +28,11 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
         "big list put": 1,
         "short put": 1,
     },
-    "mysql": {},
-    "redis": {},
-    "mongodb": {},
-    "etcd": {},
 }
-FLOORS: Mapping[str, float] = {"mysql": 1, "mongodb": 1, "redis": 1}
+FLOORS: Mapping[str, float] = {"mysql": 1, "mongodb": 1, "redis": 1, "dynamodb": 1}
 """The target of all other rows that compare savers."""
 
 
 def target(store: str, row: str, *, savers: bool) -> float | None:
     """The target of a row; None if there is none."""
-    return TARGETS[store].get(row, FLOORS.get(store) if savers else None)
+    return TARGETS.get(store, {}).get(row, FLOORS.get(store) if savers else None)

@@ -1,7 +1,8 @@
 """Redis: a database for each side, on one server that flushes its log before it answers.
 
-langgraph-checkpoint-redis can't be measured here: it needs the modules RedisJSON and RediSearch, which no package of
-PyPI, npm or Debian brings. langgraph-checkpoint-aws has a saver for Valkey, which stores checkpoints under plain keys.
+langgraph-checkpoint-redis can't be measured here: it needs RedisJSON and a RediSearch that knows it. No package of PyPI
+was found to bring them, and Debian's RediSearch is 1.2, from before. langgraph-checkpoint-aws has a saver for Valkey,
+which stores checkpoints under plain keys.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
