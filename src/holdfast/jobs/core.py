@@ -6,7 +6,7 @@ each other unseen, and who no longer holds the job's lease is refused.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -297,26 +297,27 @@ class Core:
                 found.append(error)
         return found
 
-    async def contents(self) -> list[tuple[str, dict[str, Any]] | Unreadable]:
+    async def contents(self) -> AsyncIterator[tuple[str, dict[str, Any]] | Unreadable]:
         """The names of all checkpoints, the last saved first, and what their metadata say; errors for damaged ones."""
-        found: list[tuple[str, dict[str, Any]] | Unreadable] = []
-        for row in await self.rows():
-            try:
-                found.append(unpack_content(self.engine.serde, row))
-            except Unreadable as error:
-                found.append(error)
-        return found
+        async for page in self._pages():
+            for row in page:
+                try:
+                    content: Any = unpack_content(self.engine.serde, row)
+                except Unreadable as error:
+                    content = error
+                yield content
 
     async def rows(self) -> list[Row]:
         """The rows of all checkpoints, without their bodies."""
+        return [row async for page in self._pages() for row in page]
+
+    async def _pages(self) -> AsyncIterator[list[Row]]:
         query = Query(self.job, NS, limit=_PAGE, heads=True)
-        rows: list[Row] = []
         while page := (await self.engine.backend.find(query)).rows:
-            rows += page
+            yield page
             if len(page) < _PAGE:
                 break
             query = query._replace(after=page[-1].key)
-        return rows
 
     async def fetch(self, logs: Mapping[str, int]) -> Found:
         """The segments of some logs."""

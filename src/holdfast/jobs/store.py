@@ -328,7 +328,7 @@ class JobStore(Generic[M]):
 
     async def _list(self, core: Core) -> list[CheckpointMetadata]:
         found: list[CheckpointMetadata] = []
-        for content in await core.contents():
+        async for content in core.contents():
             if isinstance(content, Unreadable):
                 _warn(content)
             else:
