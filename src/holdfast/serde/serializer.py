@@ -7,7 +7,7 @@ Each stage that was used is named in the stored type tag, so every value says ho
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
 import ormsgpack
@@ -141,7 +141,12 @@ class CheckpointSerializer:
 
     def loads_in(self, context: CheckpointContext, data: tuple[str, bytes], /) -> Any:
         """Read a value back from its place; `Unreadable`, or one of its kin, if it can't be."""
-        return self._guarded(lambda: self._loads(context, *data))
+        try:
+            return self._loads(context, *data)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise _damaged(error) from error
 
     def _loads(self, context: CheckpointContext, tag: str, stored: bytes) -> Any:
         if tag != "hf1:msgpack" or self.keys is not None:
@@ -156,25 +161,16 @@ class CheckpointSerializer:
     def _completed(self, context: CheckpointContext) -> CheckpointContext:
         return context if self.graph is None or context.graph is not None else context._replace(graph=self.graph)
 
-    def _guarded(self, read: Callable[[], Any]) -> Any:
-        """Read; whatever hostile or damaged data leads to is an error of ours."""
-        try:
-            return read()
-        except HoldfastError:
-            raise
-        except RecursionError:
-            msg = "the stored data is nested too deep"
-            raise Unreadable(msg) from None
-        except Exception as error:
-            msg = f"the stored data is damaged: {type(error).__name__}: {error}"
-            raise Unreadable(msg) from error
-
     def loads_many(self, context: CheckpointContext, many: Sequence[tuple[str, bytes]], /) -> list[Any]:
         """Read values back that belong to one place, such as the changes of one channel, at less cost."""
         if self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
             return [self.loads_in(context, one) for one in many]
-        values: list[Any] = self._guarded(lambda: self._unpacker(context).loads_many([data for _, data in many]))
-        return values
+        try:
+            return self._unpacker(context).loads_many([data for _, data in many])
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise _damaged(error) from error
 
     def refreshed(self, context: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes] | None:
         """A stored value as it would be stored today; None if it is already.
@@ -184,8 +180,14 @@ class CheckpointSerializer:
         keeping = copy.copy(self)
         keeping.on_unknown = "keep"
         tag, stored = data
-        now: tuple[str, bytes] = self._guarded(lambda: self._open(context, tag, stored))
-        clear = keeping.dumps_clear(keeping._guarded(lambda: keeping._decode(context, *now)))  # noqa: SLF001
+        try:
+            now = self._open(context, tag, stored)
+            value = keeping._decode(context, *now)  # noqa: SLF001
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise _damaged(error) from error
+        clear = keeping.dumps_clear(value)
         inner, packed = self._compressed(*clear)
         return None if now == clear and tag == self._tag(inner) else self._encrypt(context, inner, packed)
 
@@ -278,3 +280,10 @@ class CheckpointSerializer:
         if self.on_unknown == "keep":
             return unknown
         raise UnknownType(unknown_type(unknown.name, context))
+
+
+def _damaged(error: Exception) -> Unreadable:
+    """What hostile or damaged data led to, as an error of ours."""
+    if isinstance(error, RecursionError):
+        return Unreadable("the stored data is nested too deep")
+    return Unreadable(f"the stored data is damaged: {type(error).__name__}: {error}")

@@ -209,7 +209,7 @@ class SqlBackend:
                             _refs_in(fourth, fifth),
                             data,
                             body=b"".join(body),
-                            settled={channel: Ref(*ref) for channel, ref in orjson.loads(sixth).items()},
+                            settled=_settled_in(sixth),
                         )
                     )
                 except Exception as error:
@@ -235,6 +235,10 @@ def row_out(row: Row, logs: Any) -> tuple[Any, ...]:
     named = {name: ref.log if ref else None for name, ref in row.refs.items()}
     settled = json_of(row.settled) if row.settled else "{}"
     return row.parent, json_of(named), logs, settled, row.meta, row.body
+
+
+def _settled_in(settled: str) -> dict[str, Ref]:
+    return {} if settled == "{}" else {channel: Ref(*ref) for channel, ref in orjson.loads(settled).items()}
 
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
