@@ -16,8 +16,14 @@ from pymysql.cursors import DictCursor
 
 from holdfast import Saver
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing.deltas import DeltaRules
+from holdfast.testing.graphs import GraphRules
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
+from holdfast.testing.listing import ListingRules
+from holdfast.testing.lists import ChangeRules
+from holdfast.testing.retention import RetentionRules
+from holdfast.testing.writes import WriteRules
 
 _numbers = count()
 
@@ -64,8 +70,14 @@ def shared() -> Iterator[str]:
         raw_audit(url)
 
 
-class TestConnection(SaverContract):
-    """As PyMySQL opens it by itself, without autocommit, one statement at a time; and with rows as dicts."""
+class TestConnection(ChangeRules, DeltaRules, GraphRules, ListingRules, RetentionRules, WriteRules):
+    """As PyMySQL opens it by itself, without autocommit, one statement at a time; and with rows as dicts.
+
+    The rules that each lead to statements of their own: what is in a value makes no difference to a connection.
+    """
+
+    half = SaverContract.half
+    twin = SaverContract.twin
 
     @pytest.fixture
     def source(self, shared: str) -> Any:

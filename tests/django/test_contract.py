@@ -45,20 +45,14 @@ class Halves:
         return half.another()
 
 
+@pytest.mark.parametrize("alias", ["sqlite", "postgres"], indirect=True)
 class TestDjango(Halves, SaverContract):
-    @pytest.fixture(scope="class", params=["sqlite", "postgres"])
-    def alias(self, request: Any, tmp_path_factory: Any) -> Iterator[str]:
-        with database(request.param, tmp_path_factory.mktemp("db")) as alias:
-            yield alias
+    """Every rule."""
 
 
+@pytest.mark.parametrize("alias", ["mariadb", "mysql"], indirect=True)
 class TestMySQL(Halves, ChangeRules, RetentionRules, UpkeepRules, WriteRules):
     """The rules of whatever writes: reading is the library's own."""
-
-    @pytest.fixture(scope="class", params=["mariadb", "mysql"])
-    def alias(self, request: Any, tmp_path_factory: Any) -> Iterator[str]:
-        with database(request.param, tmp_path_factory.mktemp("db")) as alias:
-            yield alias
 
 
 def test_ledger(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
