@@ -93,7 +93,7 @@ async def test_more_channels_than_a_transaction_has_parts(half: Half) -> None:
     assert await half.another().values("t") == values
 
 
-@pytest.mark.parametrize("length", [700, 900, 5000])
+@pytest.mark.parametrize("length", [700, 878, 879, 880, 900, 5000])
 async def test_long_names_are_in_order(half: Half, length: int) -> None:
     """Names that a key has no room for sort as others do: ids within a thread and over all, and threads."""
     names = ["a", "x" * length, *("x" * length + end for end in ("a", "b", "c", "\0", "é")), "y"]

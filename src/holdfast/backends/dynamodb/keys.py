@@ -55,7 +55,7 @@ def ordered(name: str) -> bytes:
     escaped = name.encode().replace(b"\0", b"\0\1")
     if len(escaped) + len(_END) <= _ROOM:
         return escaped + _END
-    return escaped[:_ROOM] + digest(name, 24)
+    return escaped[:_ROOM].ljust(_ROOM, b"\0") + digest(name, 24)
 
 
 def group(name: str) -> bytes:
