@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -15,10 +17,12 @@ from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
 from dynamodblab import client_of, counts, endpoint_of, fresh, items_of, raw_audit, table_of, with_options, with_table
 
 import holdfast
+from holdfast.backends import dynamodb
 from holdfast.backends.dynamodb import keys, lifetime
 from holdfast.backends.dynamodb.backend import DynamoBackend
+from holdfast.backends.dynamodb.wire import Wire
 from holdfast.engine.records import Change, Key, Query, Row, Segment, Write
-from holdfast.errors import BadURL, Conflict, SchemaTooNew, StoreError
+from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
 from holdfast.run import run
 from holdfast.testing import Half
 from holdfast.testing.half import LONG, config_of, name
@@ -387,6 +391,53 @@ def test_a_fork(half: Half) -> None:
     asyncio.run(half.save("parent", name(0), {"l": [LONG]}))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert asyncio.run(half.threads()) == ["child", "parent", "t"]
+
+
+def test_a_fork_beside_a_first_request(corner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes the client waits for the one who forks, and not the other way round."""
+    backend: Any = open_store(corner).blocking
+    wire: Wire = backend.wire
+    began, make = threading.Event(), wire.access.client
+
+    def client() -> Any:
+        began.set()
+        return make()
+
+    monkeypatch.setattr(wire, "access", replace(wire.access, client=client))
+    lock = dynamodb._one_at_a_time
+    lock.rest()  # as `fork` does, one thing after the other
+
+    def rest() -> None:
+        wire.rest()
+        wire.resume(child=False)
+
+    asking = threading.Thread(target=lambda: run(backend.threads()))
+    asking.start()
+    assert began.wait(20)
+    resting = threading.Thread(target=rest)
+    resting.start()
+    resting.join(5)
+    is_stuck = resting.is_alive()
+    lock.resume(child=False)
+    resting.join()
+    asking.join()
+    run(backend.close())
+    assert not is_stuck
+
+
+def test_closed_while_requests_are_handed_out(corner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told so, as whoever asks later is."""
+    backend: Any = open_store(corner).blocking
+    submit = backend.wire._pool.submit
+
+    def close_then_submit(*args: Any) -> Any:
+        monkeypatch.undo()
+        backend.wire.close()
+        return submit(*args)
+
+    monkeypatch.setattr(backend.wire._pool, "submit", close_then_submit)
+    with pytest.raises(Closed):
+        run(backend.threads())
 
 
 # Threads that expire.

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -238,14 +238,14 @@ class Wire:
                 return reply
 
     def _send(self, operation: str, parameters: dict[str, Any]) -> Any:
+        # Not behind the gate: making one takes a lock that a fork may hold already when it comes to the gate.
+        made = self.access.client() if self._client is None and not self._is_closed else None
         with self._gate:
             while self._is_resting:
                 self._gate.wait()
             if self._is_closed:
                 raise _closed()
-            if self._client is None:
-                self._client = self.access.client()
-            client = self._client
+            client = self._client = self._client or made
             self._under_way += 1
         try:
             return getattr(client, operation)(**parameters)
@@ -256,11 +256,15 @@ class Wire:
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         """What several return that know nothing of each other, in their order."""
-        if self._is_closed:
-            for coroutine in coroutines:
+        futures: list[tuple[Future[T], Coroutine[Any, Any, T]]] = []
+        try:
+            futures += ((self._pool.submit(run, coroutine), coroutine) for coroutine in coroutines[1:])
+        except RuntimeError as error:
+            if not self._is_closed:
+                raise
+            for coroutine in (*coroutines[:1], *coroutines[1 + len(futures) :]):
                 coroutine.close()
-            raise _closed()
-        futures = [(self._pool.submit(run, coroutine), coroutine) for coroutine in coroutines[1:]]
+            raise _closed() from error
         results = [await coroutine for coroutine in coroutines[:1]]
         # What no thread has come to yet is done here, so that threads which wait for others never wait for ever.
         results += [await coroutine if future.cancel() else future.result() for future, coroutine in futures]
