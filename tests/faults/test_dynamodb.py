@@ -7,7 +7,7 @@ once, and that they are refused where they have to be; that others' transactions
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count, product
@@ -236,6 +236,153 @@ async def test_a_change_is_finished_by_whoever_meets_it(table: str, opened: Any,
     await meet(survivor)
     assert len(await survivor.list(config_of("u"))) == rows
     assert counts(table, namespace_of(mortal)).journals == 0
+
+
+class Meddled(Wire):
+    """Lets others do something before or after a request."""
+
+    before: Callable[[str, dict[str, Any]], None] | None = None
+    after: Callable[[str, dict[str, Any]], None] | None = None
+
+    async def request(self, operation: str, **parameters: Any) -> Any:
+        if self.before is not None:
+            self.before(operation, parameters)
+        reply = await super().request(operation, **parameters)
+        if self.after is not None:
+            self.after(operation, parameters)
+        return reply
+
+
+@pytest.fixture
+def meddled(table: str, opened: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Half, Any, Half]:
+    """A saver, its wire, and another saver in the same corner."""
+    monkeypatch.setattr(dynamodb, "Wire", Meddled)
+    saver = opened(table)
+    return saver, saver.saver._store.blocking.wire, opened(table, namespace=namespace_of(saver))
+
+
+def meddle(wire: Any, when: str, wanted: str, number: int, deed: Callable[[], Any]) -> list[bool]:
+    """Have a deed done before or after the n-th request of a kind; what is returned is filled when it was."""
+    done: list[bool] = []
+    left = [number]
+
+    def at(operation: str, _: dict[str, Any]) -> None:
+        if operation == wanted and not done:
+            left[0] -= 1
+            if not left[0]:
+                done.append(True)
+                deed()
+
+    setattr(wire, when, at)
+    return done
+
+
+def die(*_: Any) -> None:
+    """End a process, as far as its saver can tell."""
+    raise Death
+
+
+async def in_order(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Do one after the other what is asked for at once."""
+    try:
+        return [await coroutine for coroutine in coroutines]
+    finally:
+        for coroutine in coroutines:
+            coroutine.close()
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("deeds", ["delete", "create and delete"])
+async def test_a_large_copy_to_a_name_that_is_deleted(meddled: tuple[Half, Any, Half], deeds: str) -> None:
+    """Wherever the deletion comes: the copy is there whole, or not at all."""
+    saver, wire, other = meddled
+    await fill(saver)
+    expected = [one.checkpoint for one in await saver.list(config_of("t"))]
+
+    def deed() -> None:
+        if deeds != "delete":
+            other.saver.put(config_of("u"), checkpoint_of(name(0), {"l": [LONG]}), {}, {})
+        other.saver.delete_thread("u")
+
+    for operation in ("transact_write_items", "batch_write_item", "put_item", "update_item"):
+        for number in range(1, 100):
+            done = meddle(wire, "before", operation, number, deed)
+            await saver.copy_thread("t", "u")
+            found = [one.checkpoint for one in await saver.list(config_of("u"))]
+            assert found in ([], expected), f"{operation} {number}"
+            assert run(incomplete_rows(saver.saver._store.blocking)) == []
+            threads = {info.thread: info.checkpoints for info in saver.saver.threads()}
+            assert threads.get("u", 0) == len(found), f"{operation} {number}"
+            await other.delete_thread("u")
+            if not done:
+                break
+        assert number < 99
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_large_copy_that_was_cut_short_is_not_seen(meddled: tuple[Half, Any, Half]) -> None:
+    """Its name is taken, which nobody sees; who deletes it takes all of that away."""
+    saver, wire, other = meddled
+    await fill(saver)
+    before = counts(str(saver.source), namespace_of(saver))
+
+    meddle(wire, "after", "batch_write_item", 1, die)
+    with pytest.raises(Death):
+        await saver.copy_thread("t", "u")
+    wire.after = None
+    assert counts(str(saver.source), namespace_of(saver)) != before
+    assert await other.threads() == ["t"]
+    assert {one.config["configurable"]["thread_id"] for one in await other.list()} == {"t"}
+    assert await other.get(config_of("u")) is None
+    await other.delete_thread("u")
+    assert counts(str(saver.source), namespace_of(saver)) == before
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_journal_that_somebody_else_is_clearing(
+    meddled: tuple[Half, Any, Half], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader who has found it in the head, and then only some of its pieces, reads on."""
+    saver, wire, other = meddled
+    monkeypatch.setattr(heads, "_CHUNK", 20)
+    await fill(saver)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(heads.Heads, "carry_out", die)
+        with pytest.raises(Death):
+            await other.copy_thread("t", "u")
+
+    others: Any = other.saver._store.blocking
+    monkeypatch.setattr(others.wire, "gather", in_order)
+
+    def finish() -> None:
+        meddle(others.wire, "after", "batch_write_item", 1, die)
+        with pytest.raises(Death):
+            other.saver.get_tuple(config_of("u"))
+
+    # The rows are asked for beside the head; then come the journal's pieces.
+    done = meddle(wire, "before", "query", 2, finish)
+    assert await saver.values("u") == await saver.values("t")
+    assert done
+
+
+async def test_a_read_beside_a_delete(meddled: tuple[Half, Any, Half], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread is there or gone: what is left of it while it is swept is not its newest checkpoint."""
+    saver, wire, other = meddled
+    for number in range(6):
+        await saver.save("t", name(number), {"n": number}, parent=name(number - 1) if number else None)
+    monkeypatch.setattr(heads, "MOST_AT_ONCE", 7)
+    monkeypatch.setattr(wire, "gather", in_order)  # the head first
+    others: Any = other.saver._store.blocking
+
+    def delete() -> None:
+        meddle(others.wire, "after", "transact_write_items", 1, die)
+        with pytest.raises(Death):
+            other.saver.delete_thread("t")
+
+    done = meddle(wire, "after", "get_item", 1, delete)
+    assert await saver.get(config_of("t")) is None
+    assert done
+    await other.delete_thread("t")
 
 
 @pytest.fixture(scope="module")

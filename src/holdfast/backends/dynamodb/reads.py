@@ -1,7 +1,8 @@
 """Reading: rows, then what they need. Two round trips for a thread, three over all threads, whatever is read.
 
 Every read is a consistent one, and a row is believed only if it bears the epoch of its thread's head. If one names a
-segment that is not there, somebody took it away between the two trips, and all of it is read again.
+segment that is not there, somebody took it away between the two trips, and all of it is read again; so it is if its
+thread was deleted meanwhile, which takes rows away one after the other.
 """
 
 from collections import defaultdict
@@ -14,6 +15,7 @@ from holdfast.backends.dynamodb.heads import Heads
 from holdfast.backends.dynamodb.items import (
     Head,
     Item,
+    head_of,
     labels_in,
     names_in,
     pack_labels,
@@ -44,11 +46,12 @@ class Needed(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What rows need; each write with its epoch. Whole, if nothing of it was missing."""
+    """What rows need; each write with its epoch. Whole, if nothing of it was missing. Their threads' heads, anew."""
 
     segments: list[Segment]
     writes: list[tuple[bytes, Write]]
     is_whole: bool
+    heads: list[Head]
 
 
 @dataclass(slots=True)
@@ -95,8 +98,8 @@ class Reads:
                 for log, seq in row.logs().items():
                     where = Needed(row.key.thread, log)
                     needed[where] = max(seq, needed.get(where, 0))
-            read = await self._needed(needed, [row.key for row in rows])
-            if read.is_whole or attempts == _PATIENT:
+            read = await self._needed(needed, [row.key for row in rows], heads)
+            if (read.is_whole and _are_there(heads, read.heads)) or attempts == _PATIENT:
                 writes = [write for epoch, write in read.writes if epoch == heads[write.key.thread].epoch]
                 return Found(rows, read.segments, writes, revisions)
             await turns.wait("it changes all the time")
@@ -251,8 +254,8 @@ class Reads:
 
     # What rows need.
 
-    async def _needed(self, logs: Mapping[Needed, int], rows: Sequence[Key]) -> Read:
-        """The segments of some logs up to a number, and the writes on some checkpoints."""
+    async def _needed(self, logs: Mapping[Needed, int], rows: Sequence[Key], threads: Iterable[str] = ()) -> Read:
+        """The segments of some logs up to a number, the writes on some checkpoints, and the heads of some threads."""
         few: dict[Place, tuple[str, int]] = {}
         many: list[tuple[str, int, Span]] = []
         for (thread, log), last in logs.items():
@@ -262,14 +265,17 @@ class Reads:
             else:
                 many.append((log, last, Span(partition, keys.segment(log, 0), keys.segment(log, last))))
         spans = self._spans_of_writes(rows)
+        heads = [Place(self.application.thread(thread), keys.HEAD) for thread in threads]
         picked, *ranges = await self.wire.gather(
             [
-                self.wire.get_many(few),
+                self.wire.get_many([*few, *heads]),
                 *(self.wire.read(span) for _, _, span in many),
                 *(self.wire.read(span) for _, span in spans),
             ]
         )
-        segments = sorted(Segment(*few[place_of(item)], item["v"]["B"]) for item in picked)  # they come in any order
+        found = [head_of(item) for item in picked if item["s"]["B"] == keys.HEAD]
+        # They come in any order.
+        segments = sorted(Segment(*few[at], item["v"]["B"]) for item in picked if (at := place_of(item)) in few)
         for (log, _, _), items in zip(many, ranges, strict=False):
             segments += [Segment(log, int.from_bytes(item["s"]["B"][-4:]), item["v"]["B"]) for item in items[::-1]]
         is_whole = len(segments) == len(few) + sum(last + 1 for _, last, _ in many)
@@ -283,7 +289,7 @@ class Reads:
         long = {Place(item["p"]["B"], keys.BLOB + name) for _, item, task in tasks for name in task.blobs()}
         blobs = {item["s"]["B"][1:]: item["v"]["B"] for item in await self.wire.get_many(long)}
         writes = [(item["e"]["B"], write) for thread, item, task in tasks for write in writes_in(thread, task, blobs)]
-        return Read(segments, writes, is_whole and len(blobs) == len(long))
+        return Read(segments, writes, is_whole and len(blobs) == len(long), found)
 
     def _spans_of_writes(self, rows: Sequence[Key]) -> list[tuple[str, Span]]:
         """Where the writes on some checkpoints are; with others in between, if there are many."""
@@ -339,6 +345,12 @@ class Reads:
         complete = [name for name in names if not ends or keys.group(name) <= min(ends)]
         behind = sorted(name for name in complete if after is None or name > after)
         return behind, not ends
+
+
+def _are_there(before: Mapping[str, Head], after: Iterable[Head]) -> bool:
+    """Whether threads whose rows were read are there still, and not half deleted or half changed."""
+    epochs = {head.thread: head.epoch for head in after if not head.dead and not head.journal}
+    return epochs == {thread: head.epoch for thread, head in before.items()}
 
 
 def _has_strays(items: Sequence[Item], head: Head) -> bool:

@@ -5,6 +5,7 @@ the same. What does not fit into one transaction is carried out from a journal (
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast.backends.dynamodb import keys
@@ -299,6 +300,9 @@ class Thorough:
         ops = [Op(place, item and stamp(item)) for place, item in stored.ops.items()]
         together = [Op(place_of(item), item) for item in first] + ops
         if not _fits(together):
+            if head is None:
+                await self._begin(changed)
+                return False
             await self._put_first(first)
             together = ops
         is_large = not _fits(together)
@@ -315,6 +319,15 @@ class Thorough:
         if is_large:
             await self._heads.carry_out(self._place, self._token)
         return True
+
+    async def _begin(self, changed: Head) -> None:
+        """Take the name with a head that has nothing yet, which no listing shows.
+
+        What is stored before the commit is then a thread's own: who deletes it in between undoes the commit, too.
+        """
+        empty = Head(changed.thread, changed.epoch, changed.revision)
+        with suppress(Cancelled):
+            await self._wire.transact([self._head_part(None, empty), *self._directory(None)])
 
     def _head_part(self, head: Head | None, changed: Head) -> Item:
         lifetime = self._heads.lifetime
