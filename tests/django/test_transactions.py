@@ -1,9 +1,11 @@
 """What is stored belongs to the transaction that the caller is in, whichever thread LangGraph calls from."""
 
+import asyncio
 import operator
 import threading
 from collections.abc import Iterator
 from contextvars import copy_context
+from inspect import signature
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -11,7 +13,10 @@ from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 from djangolab import ENGINES, Corner, apart, checkpointer, database
 from langgraph.graph import START, StateGraph
+from langgraph.types import Send
 
+from holdfast.django import DjangoCheckpointer
+from holdfast.django.models import Thread, Write
 from holdfast.errors import StoreError
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 
@@ -220,6 +225,71 @@ def test_many_threads_of_a_run_share_its_transaction(corner: Corner) -> None:
         assert len(saver.get_tuple(CONFIG).pending_writes) == 8
         raise Oops
     assert None is values(checkpointer(corner))
+
+
+def fan_out(corner: Corner, how: str) -> Any:
+    """A graph whose nodes run side by side. LangGraph stores what they wrote from a callback, in no context."""
+    builder = StateGraph(State)
+    for number in range(4):
+        builder.add_node(f"node{number}", lambda _, number=number: {"messages": [f"{number}"]})
+        if how == "edges":
+            builder.add_edge(START, f"node{number}")
+    if how == "send":
+        builder.add_conditional_edges(START, lambda _: [Send("node0", {}) for _ in range(4)])
+    return builder.compile(checkpointer=DjangoCheckpointer(using=corner.alias, namespace=corner.namespace))
+
+
+@pytest.mark.parametrize("how", ["edges", "send"])
+def test_nodes_side_by_side_are_in_the_transaction(corner: Corner, how: str) -> None:
+    graph = fan_out(corner, how)
+    with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+        assert len(graph.invoke({"messages": ["hello"]}, CONFIG)["messages"]) == 5
+        raise Oops
+    threads = Thread.objects.using(corner.alias).filter(app=corner.namespace)
+    assert (threads.count(), values(checkpointer(corner))) == (0, None)
+    with transaction.atomic(using=corner.alias):
+        graph.invoke({"messages": ["hello"]}, CONFIG)
+        with transaction.atomic(using=corner.alias):  # in an inner block, too
+            graph.invoke({"messages": ["again"]}, CONFIG)
+    assert len(values(checkpointer(corner))["messages"]) == 10
+    assert Write.objects.using(corner.alias).filter(thread__in=threads).count() > 8
+
+
+def test_a_graph_inside_of_a_nodes_transaction_is_in_it(corner: Corner) -> None:
+    """Of nodes that run side by side, each may have a transaction of its own."""
+    inner = fan_out(corner, "send")
+    done: list[str] = []
+
+    def node(_: Any) -> Any:
+        with pytest.raises(Oops), transaction.atomic(using=corner.alias):
+            inner.invoke({"messages": ["inner"]}, config_of("inner"))
+            raise Oops
+        done.append("node")
+        connections[corner.alias].close()
+        return {"messages": ["node"]}
+
+    builder: Any = StateGraph(State)
+    builder.add_node("node", node)
+    builder.add_node("other", lambda _: {"messages": ["other"]})
+    builder.add_edge(START, "node")
+    builder.add_edge(START, "other")
+    graph = builder.compile(checkpointer=DjangoCheckpointer(using=corner.alias, namespace=corner.namespace))
+    graph.invoke({"messages": ["hello"]}, CONFIG)
+    assert done == ["node"]
+    assert [info.thread for info in checkpointer(corner).threads()] == ["t"]
+
+
+def test_asking_for_a_method_connects_to_nothing(corner: Corner) -> None:
+    """As LangGraph does, to look at its signature."""
+    found = DjangoCheckpointer(using=corner.alias)
+    connections[corner.alias].close()
+    assert "task_path" in signature(found.put_writes).parameters
+    assert None is connections[corner.alias].connection
+
+    async def ask() -> Any:
+        return found.put_writes
+
+    asyncio.run(ask())
 
 
 def test_a_broken_transaction_says_so(corner: Corner) -> None:

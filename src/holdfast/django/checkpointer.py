@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.django import conf
-from holdfast.django.connections import Memory, lent
+from holdfast.django.connections import Memory, from_home, lent
 from holdfast.django.context import AppSerializer, Fields
 from holdfast.django.store import hop, store_in
 from holdfast.engine.engine import Engine
@@ -92,6 +92,7 @@ class DjangoCheckpointer(Saver):
         with lent(self.alias):
             return super().put(config, checkpoint, metadata, new_versions)
 
+    @from_home
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:

@@ -6,7 +6,9 @@ is inside `transaction.atomic()`, what its run stores belongs into that transact
 from: so such operations run on the connection of the thread that the run began in, one at a time, and never between
 the beginning and the end of a block that a node has opened meanwhile.
 
-Where a run began is known by a context variable, which LangGraph hands on to its threads. Outside of transactions
+Where a run began is known by a context variable, which LangGraph hands on to its threads. It does not where nodes run
+side by side: what these wrote it stores from a callback, in no context. But it asks for that method in the thread
+that the run begins in, so the method itself remembers where that was (`from_home`). Outside of transactions
 each thread has its own connection, as always in Django; one that was opened in a thread of LangGraph's is closed when
 the thread ends.
 """
@@ -17,7 +19,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeAlias
+from functools import wraps
+from types import MethodType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from django.db import connections
@@ -26,6 +30,8 @@ from holdfast.engine.known import Known
 
 Connection: TypeAlias = Any
 """A `django.db.backends.base.base.BaseDatabaseWrapper`."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 SAVEPOINT = "holdfast_"
 """How the names of our own savepoints begin, which Django knows nothing of."""
@@ -121,7 +127,7 @@ def lent(alias: str) -> Iterator[Connection]:
                     yield home.connection
                 return
     connection = connections[alias]
-    is_its_own = home is None or home.thread == here
+    is_its_own = home is None or home.thread == here or not home.is_open()
     if threading.current_thread() is not threading.main_thread():
         _closed_with_thread(alias, connection)
     if not is_joined(connection):
@@ -139,6 +145,47 @@ def lent(alias: str) -> Iterator[Connection]:
             blocks = tuple(connection.atomic_blocks)
             _homes.set({**homes, alias: Home(here, connection, blocks, len(turn.savepoints))})
         yield connection
+
+
+def from_home(method: Method) -> Method:
+    """A method of a checkpointer that belongs to where it was asked for, wherever it is called then."""
+    return cast("Method", _FromHome(method))
+
+
+class _FromHome:
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, checkpointer: Any, owner: type | None = None) -> Any:
+        if checkpointer is None:
+            return self._method
+        bound = MethodType(self._method, checkpointer)
+        alias = checkpointer.alias
+        home = _home_here(alias)
+
+        @wraps(bound)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            homes = _homes.get({})
+            if home is None or alias in homes:
+                return bound(*args, **kwargs)
+            token = _homes.set({**homes, alias: home})
+            try:
+                return bound(*args, **kwargs)
+            finally:
+                _homes.reset(token)
+
+        return call
+
+
+def _home_here(alias: str) -> Home | None:
+    """Where a run that begins here has its home; None outside of transactions. Nothing is connected to."""
+    home = _homes.get({}).get(alias)
+    if home is not None and home.thread != _thread.get_ident() and home.is_open():
+        return home
+    if not connections[alias].in_atomic_block:
+        return None
+    with lent(alias):
+        return _homes.get({}).get(alias)
 
 
 def is_joined(connection: Connection) -> bool:
