@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
+import grpc.aio
 import pytest
 from firestorelab import client, corner, counts, documents, option, raw_audit, with_options
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.backends.firestore import backend as firestore_backend
 from holdfast.backends.firestore import names, pages
+from holdfast.backends.firestore.access import Access
 from holdfast.backends.packing import place
 from holdfast.engine.records import Change, Key, Query, Ref, Rewrite, Row, Segment, Write
 from holdfast.errors import BadURL, Conflict, SchemaTooNew, StoreError
@@ -443,3 +446,45 @@ def test_a_page_is_of_one_time() -> None:
 
 def test_chunks_are_all_there() -> None:
     assert pages.chunks(list(range(7)), 3) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_a_fork_is_not_kept_waiting_by_calls_that_follow_each_other() -> None:
+    """One of several threads is always under way, unless those that come are held back."""
+    backend: Any = open_store(corner()).blocking
+    has_ended = threading.Event()
+
+    def look() -> None:
+        while not has_ended.is_set():
+            run(backend.find(Query("t", "", limit=1)))
+
+    def rest() -> None:
+        backend.wire.rest()
+        backend.wire.resume(child=False)
+
+    looking = [threading.Thread(target=look) for _ in range(4)]
+    for each in looking:
+        each.start()
+    resting = threading.Thread(target=rest)
+    resting.start()
+    resting.join(20)
+    was_kept = resting.is_alive()
+    has_ended.set()
+    for each in looking:
+        each.join()
+    run(backend.close())
+    assert not was_kept
+
+
+def test_what_passes_in_a_transaction() -> None:
+    """A transaction that was forgotten is begun again; one that is too big would be so again."""
+
+    def refused(words: str) -> Any:
+        nothing = grpc.aio.Metadata()
+        return grpc.aio.AioRpcError(grpc.StatusCode.INVALID_ARGUMENT, nothing, nothing, details=words)
+
+    access = Access("project", "(default)")
+    forgotten = refused("The referenced transaction has expired or is no longer valid.")
+    too_big = refused("Transaction too big. Decrease transaction size.")
+    assert access.passes(forgotten, in_transaction=True)
+    assert not access.passes(forgotten)
+    assert not access.passes(too_big, in_transaction=True)

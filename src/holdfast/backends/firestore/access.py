@@ -84,14 +84,14 @@ class Access:
         """A connection for blocking calls, from any thread."""
         if self.emulator:
             return FirestoreGrpcTransport(channel=grpc.insecure_channel(self.emulator, options=_OPTIONS))
-        channel = FirestoreGrpcTransport.create_channel(_HOST, credentials=self._account(), options=_OPTIONS)
+        channel = FirestoreGrpcTransport.create_channel(_HOST, credentials=self.account(), options=_OPTIONS)
         return FirestoreGrpcTransport(channel=channel)
 
     def asyncio(self) -> FirestoreGrpcAsyncIOTransport:
         """A connection for the event loop that runs now."""
         if self.emulator:
             return FirestoreGrpcAsyncIOTransport(channel=grpc.aio.insecure_channel(self.emulator, options=_OPTIONS))
-        channel = FirestoreGrpcAsyncIOTransport.create_channel(_HOST, credentials=self._account(), options=_OPTIONS)
+        channel = FirestoreGrpcAsyncIOTransport.create_channel(_HOST, credentials=self.account(), options=_OPTIONS)
         return FirestoreGrpcAsyncIOTransport(channel=channel)
 
     def check_open(self) -> None:
@@ -118,7 +118,8 @@ class Access:
         for close in self.opened:
             close()
 
-    def _account(self) -> Any:
+    def account(self) -> Any:
+        """Who we are, from wherever this machine says so."""
         if self._credentials is None:
             try:
                 self._credentials, _ = google.auth.default(scopes=_SCOPES)
@@ -130,13 +131,12 @@ class Access:
 
     def passes(self, error: grpc.RpcError, *, in_transaction: bool = False) -> bool:
         """Whether the same may well succeed a moment later."""
-        code, words = code_of(error), words_of(error)
+        code, words = code_of(error), words_of(error).lower()
         if code == grpc.StatusCode.UNAVAILABLE:
             return self.was_reached
         # A transaction that the service has forgotten: it took too long, or the service was restarted.
-        return code in _PASSING or (
-            in_transaction and code == grpc.StatusCode.INVALID_ARGUMENT and "transaction" in words.lower()
-        )
+        is_forgotten = code == grpc.StatusCode.INVALID_ARGUMENT and "transaction" in words and "too big" not in words
+        return code in _PASSING or (in_transaction and is_forgotten)
 
     def explained(self, error: grpc.RpcError) -> StoreError:
         """What failed, on what, and what to do."""

@@ -22,6 +22,7 @@ from holdfast.backends.firestore.documents import (
 from holdfast.backends.firestore.graves import Undertaker
 from holdfast.backends.firestore.names import digest, thread_cluster, thread_name
 from holdfast.backends.firestore.pages import (
+    PER_GET,
     PER_QUERY,
     Page,
     Reader,
@@ -43,7 +44,6 @@ FORMAT = 1
 
 _LIMITS = Limits(segments=128, batch=300, value=900_000, row=400_000)
 _PAGE = 300
-_PER_GET = 1_000
 _HEADS = ("labels", *(f"data.{name}" for name in ("thread", "ns", "id", "parent", "refs", "settled", "meta", "born")))
 _NEEDED = ("data.thread", "data.born", "data.revision", "data.data")
 
@@ -110,7 +110,7 @@ class FirestoreBackend:
         channels: Collection[str],
         /,
     ) -> Found:
-        """The head with the segments, then the writes as of the same time."""
+        """The head with the first segments, then the rest and the writes as of the same time."""
         needs = self._needs([(thread, log, seq) for log, seq in logs.items()])
         gets = self._gets([self._places.head(thread), *needs])
         answers = await self._reader.read(
@@ -186,7 +186,7 @@ class FirestoreBackend:
         keys = exact_keys(query)
         if keys is not None:
             names = [self._places.row(key) for key in keys]
-            answers = await self._reader.read([self._places.get(some, fields) for some in chunks(names, _PER_GET)])
+            answers = await self._reader.read([self._places.get(some, fields) for some in chunks(names, PER_GET)])
             documents = [one for answer in answers for one in answer.documents if is_wanted(one, query)]
             return Page(sorted(documents, key=lambda one: place(key_of(one))), None, answers[0].read_time)
         chosen, is_all = selection(query, fields)
@@ -232,7 +232,7 @@ class FirestoreBackend:
         }
 
     def _gets(self, names: Sequence[str]) -> list[Any]:
-        return [self._places.get(some, _NEEDED) for some in chunks(names, _PER_GET)]
+        return [self._places.get(some, _NEEDED) for some in chunks(names, PER_GET)]
 
     def _writes_of(self, keys: Iterable[Key]) -> list[Any]:
         owners = list(dict.fromkeys(digest(*key) for key in keys))

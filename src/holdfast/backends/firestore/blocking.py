@@ -23,6 +23,7 @@ class BlockingWire(Wire):
         self._abandoning: set[Any] = set()
         self._changed = threading.Condition()
         self._busy = 0
+        self._is_resting = False
         access.opened.append(self._close)
         watch(self)
 
@@ -50,10 +51,12 @@ class BlockingWire(Wire):
 
     def abandon(self, transaction: bytes) -> None:
         """Send it, and hear nothing of it."""
-        if self._transport is not None:
+        with self._awake():
+            if self._transport is None:
+                return
             call = self._transport.rollback.future(self._rollback_request(transaction), **self._how())
             self._abandoning.add(call)  # one that nobody holds is cancelled
-            call.add_done_callback(self._abandoning.discard)
+        call.add_done_callback(self._abandoning.discard)
 
     async def close(self) -> None:
         """Close the connections of both halves."""
@@ -62,6 +65,7 @@ class BlockingWire(Wire):
     def rest(self) -> None:
         """Let calls that are under way come to their end, and none begin."""
         self._changed.acquire()
+        self._is_resting = True
         while self._busy:
             self._changed.wait()
         for call in [*self._abandoning]:
@@ -73,14 +77,24 @@ class BlockingWire(Wire):
             OF_PARENTS.append(self._transport)
             self._transport = None
             self._abandoning = set()
+        self._is_resting = False
+        self._changed.notify_all()
         self._changed.release()
 
     async def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - it blocks, as all of this wire does
 
     @contextmanager
-    def _lent(self) -> Iterator[Any]:
+    def _awake(self) -> Iterator[None]:
+        """Keep others out, and wait until nobody is about to fork."""
         with self._changed:
+            while self._is_resting:
+                self._changed.wait()
+            yield
+
+    @contextmanager
+    def _lent(self) -> Iterator[Any]:
+        with self._awake():
             self.access.check_open()
             if self._transport is None:
                 self._transport = self.access.blocking()

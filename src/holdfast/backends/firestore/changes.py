@@ -20,6 +20,7 @@ from holdfast.backends.firestore.documents import (
     row_from,
 )
 from holdfast.backends.firestore.names import digest
+from holdfast.backends.firestore.pages import PER_GET, PER_QUERY, chunks
 from holdfast.backends.firestore.wires import Transaction
 from holdfast.backends.packing import pack_refs
 from holdfast.engine.records import Change, Key, Record, Row, Segment, Write
@@ -29,8 +30,6 @@ from holdfast.errors import Conflict
 MOST = 450
 LARGEST = 9 << 20
 """A commit has room for 500 documents and 10 MiB."""
-_PER_GET = 2_000
-_PER_QUERY = 30
 _SMALL = tuple(
     f"data.{name}" for name in ("thread", "born", "revision", "rows", "latest", "made", "token", "size", "ns", "id")
 )
@@ -107,7 +106,7 @@ class Attempt:
             plan.head = plan.head.after(self._mark)
         self.is_partial = plan.is_partial
         if plan.head != head:
-            plan.writes.append(places.head_write(plan.head, exists=head is not None))
+            plan.writes.append(places.head_write(plan.head))
         if not fits(plan.writes):
             raise TooLarge
         return plan.writes
@@ -184,9 +183,7 @@ class Attempt:
             requests.append(places.query("writes", ("t", thread), _NAMES))
         else:
             of = [digest(*key) for key in sorted(doomed)]
-            requests += (
-                places.query("writes", ("of", of[at : at + _PER_QUERY]), _NAMES) for at in range(0, len(of), _PER_QUERY)
-            )
+            requests += (places.query("writes", ("of", some), _NAMES) for some in chunks(of, PER_QUERY))
         answers = await transaction.ask(*requests)
         segments = answers.pop(0).documents if change.trim is not None else []
         writes = [write for answer in answers for write in answer.documents]
@@ -277,7 +274,7 @@ def fits(writes: Sequence[Any]) -> bool:
 
 async def look_up(transaction: Transaction, places: Places, names: Sequence[str], fields: Sequence[str]) -> Documents:
     """Documents by their full names; the first request of a transaction has to be alone."""
-    requests = [places.get(names[at : at + _PER_GET], fields) for at in range(0, len(names), _PER_GET)]
+    requests = [places.get(some, fields) for some in chunks(names, PER_GET)]
     answers = [] if transaction.id else await transaction.ask(requests.pop(0))
     if requests:
         answers += await transaction.ask(*requests)

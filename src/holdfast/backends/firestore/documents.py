@@ -25,7 +25,6 @@ from holdfast.backends.firestore.names import digest, row_name, segment_name, th
 from holdfast.backends.packing import pack_refs, row_of
 from holdfast.engine.records import Key, Row, Segment, Write
 
-Document: Any = document.Document.pb()
 Value: Any = document.Value.pb()
 PbWrite: Any = write.Write.pb()
 _BatchGet: Any = firestore.BatchGetDocumentsRequest.pb()
@@ -96,9 +95,9 @@ class Places:
         name = write_name(write.key, write.task, write.idx)
         return self.path("writes", f"{name}.{token}.{write.part}" if write.part else name)
 
-    def get(self, names: Iterable[str], fields: Sequence[str] = (), *, time: Any = None) -> Any:
+    def get(self, names: Iterable[str], fields: Sequence[str] = ()) -> Any:
         """A request for documents by their full names."""
-        request = _BatchGet(database=self.root, documents=names, read_time=time)
+        request = _BatchGet(database=self.root, documents=names)
         if fields:
             request.mask.field_paths.extend(fields)
         return request
@@ -111,10 +110,9 @@ class Places:
         *,
         start: str = "",
         limit: int | None = None,
-        time: Any = None,
     ) -> Any:
         """A request for documents in the order of their names, from one name on, that have one value of several."""
-        request = _RunQuery(parent=self.home, read_time=time)
+        request = _RunQuery(parent=self.home)
         asked = request.structured_query
         asked.from_.add(collection_id=self.kind(kind))
         for field in fields:
@@ -139,11 +137,9 @@ class Places:
 
     # Documents to be written.
 
-    def head_write(self, head: Head, *, exists: bool) -> Any:
-        """A thread's head."""
-        made = _set(self.head(head.thread), {}, head._asdict())
-        made.current_document.exists = exists
-        return made
+    def head_write(self, head: Head) -> Any:
+        """A thread's head; on no condition, since the transaction that writes it has read it."""
+        return _set(self.head(head.thread), {}, head._asdict())
 
     def row_write(self, row: Row, born: str, *, keep_settled: bool) -> Any:
         """A row, with what is settled for it as it is, if that is to be kept."""

@@ -23,7 +23,7 @@ class AsyncioWire(Wire):
 
     async def calls(self, requests: Sequence[Any]) -> list[Answer]:
         """Make all of them at once; if one fails, or we are cancelled, none goes on."""
-        transport = self._opened()
+        transport = await self._opened()
         if len(requests) == 1:
             return [await self._call(transport, requests[0])]
         tasks = [asyncio.ensure_future(self._call(transport, request)) for request in requests]
@@ -42,7 +42,8 @@ class AsyncioWire(Wire):
 
     async def commit(self, writes: Sequence[Any], transaction: bytes = b"") -> None:
         """Await the answer."""
-        await self._opened().commit(self._commit_request(writes, transaction), **self._how())
+        transport = await self._opened()
+        await transport.commit(self._commit_request(writes, transaction), **self._how())
 
     def abandon(self, transaction: bytes) -> None:
         """Leave it to a task: whoever let go may have been cancelled, and does not wait."""
@@ -53,7 +54,7 @@ class AsyncioWire(Wire):
         async def roll_back() -> None:
             try:
                 await transport.rollback(self._rollback_request(transaction), **self._how())
-            except grpc.RpcError:
+            except (grpc.RpcError, grpc.aio.UsageError):  # the connection may be closed by now
                 return  # what is not let go of is lost in a minute
 
         task = asyncio.get_running_loop().create_task(roll_back())
@@ -80,9 +81,11 @@ class AsyncioWire(Wire):
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _opened(self) -> Any:
+    async def _opened(self) -> Any:
         self.access.check_open()
         loop = asyncio.get_running_loop()
+        if loop not in self._loops and not self.access.emulator:
+            await asyncio.to_thread(self.access.account)  # which may be a question to another server
         transport = self._loops.get(loop)
         if transport is None:
             for other in [*self._loops]:  # in other threads, too, loops begin and end

@@ -11,6 +11,7 @@ from holdfast.backends.packing import matches
 from holdfast.engine.records import Key, Query, Row
 
 PER_QUERY = 30
+PER_GET = 1_000
 """Alternatives that one query may have."""
 
 T = TypeVar("T")

@@ -21,7 +21,6 @@ from holdfast.backends.sql.retry import Patience
 T = TypeVar("T")
 
 BatchGet: Any = firestore.BatchGetDocumentsRequest.pb()
-RunQuery: Any = firestore.RunQueryRequest.pb()
 _Commit: Any = firestore.CommitRequest.pb()
 _Rollback: Any = firestore.RollbackRequest.pb()
 
