@@ -66,6 +66,21 @@ def test_there_is_a_key_and_each_has_an_id_of_its_own() -> None:
         Keys.from_text(f"a:{new_key()},a:{new_key()}")
 
 
+@pytest.mark.parametrize("text", ["{}", "a:b,{}", "{}:a", "{},{}", "a:{},a:{},{}", "a:{}?", "{}:", ":{}"])
+def test_keys_are_not_shown_by_errors(text: str) -> None:
+    """Whatever was forgotten or exchanged, no message has a key in it."""
+    key = new_key()
+    with pytest.raises(BadRegistry) as caught:
+        Keys.from_text(text.replace("{}", key))
+    assert key[:8] not in str(caught.value)
+
+
+def test_an_id_that_was_forgotten_is_asked_for() -> None:
+    """The hint says how it is written."""
+    with pytest.raises(BadRegistry, match="key number 2 has no id of a key before it: write id:base64"):
+        Keys.from_text(f"a:{new_key()},{new_key()}")
+
+
 def test_keys_are_not_shown() -> None:
     """Not in a log, not in an error, not in a tag."""
     key = new_key()

@@ -23,7 +23,7 @@ class Keys:
     """
 
     def __init__(self, keys: Mapping[str, bytes | str]) -> None:
-        self._keys = {key_id: _key(key_id, key) for key_id, key in keys.items()}
+        self._keys = {key_id: _key(number, key_id, key) for number, (key_id, key) in enumerate(keys.items(), 1)}
         if not self._keys:
             msg = "there must be at least one key"
             raise BadRegistry(msg)
@@ -33,9 +33,13 @@ class Keys:
     def from_text(cls, text: str) -> "Keys":
         """Keys from text such as an environment variable holds: `id:base64`, several with commas between."""
         pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
+        for number, (_, colon, _) in enumerate(pairs, 1):
+            if not colon:
+                msg = f"key number {number} has no id of a key before it: write id:base64"
+                raise BadRegistry(msg)
         ids = [key_id for key_id, _, _ in pairs]
         if len(set(ids)) < len(ids):
-            msg = f"two keys have the same id, one of {', '.join(sorted(set(ids)))}"
+            msg = f"of {len(ids)} keys two have the same id"
             raise BadRegistry(msg)
         return cls({key_id: key for key_id, _, key in pairs})
 
@@ -72,16 +76,18 @@ def new_key() -> str:
     return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
 
 
-def _key(key_id: str, key: bytes | str) -> bytes:
+def _key(number: int, key_id: str, key: bytes | str) -> bytes:
+    # The id is not in these messages: what was put in its place may be the key.
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
-        msg = f"{key_id!r} can't be the id of a key: up to 64 letters, digits, '_', '-' and '.'"
+        msg = f"key number {number} has what can't be the id of a key: up to 64 letters, digits, '_', '-' and '.'"
         raise BadRegistry(msg)
     try:
         raw = base64.b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
     except ValueError:
         raw = b""
     if len(raw) != _KEY_BYTES:
-        msg = f"key {key_id!r} isn't {_KEY_BYTES} bytes, or the base64 of {_KEY_BYTES} bytes: make one with new_key()"
+        size = f"{_KEY_BYTES} bytes"
+        msg = f"key number {number} isn't {size}, or the base64 of {size}: make one with new_key()"
         raise BadRegistry(msg)
     return raw
 
