@@ -14,7 +14,7 @@ from django.test import override_settings
 from djangolab import Corner, apart, database
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from talk.models import OldBlob, OldCheckpoint, OldWrite
+from talk.models import OldBlob, OldCheckpoint, OldRow, OldRowWrite, OldWrite
 from talk.state import Ticket
 
 from holdfast.django import DjangoCheckpointer
@@ -165,6 +165,41 @@ def test_rows_of_another_checkpointer_are_taken_over(tmp_path: Path) -> None:
             told("import-legacy", "--checkpoints", "talk.Nothing")
         with pytest.raises(CommandError, match="thread_id"):
             told("import-legacy", "--checkpoints", "talk.OldCheckpoint")
+
+
+def test_a_checkpoint_whose_writes_cannot_be_read_waits_for_them(tmp_path: Path) -> None:
+    """It is not counted as there by the next run."""
+    old = JsonPlusSerializer()
+    with database("sqlite", tmp_path) as alias, override_settings(DATABASE_ROUTERS=[All(alias)], HOLDFAST={}):
+        row = OldCheckpoint.objects.create(id=name(1), conversation="c", checkpoint=checkpoint_of(name(1), {}))
+        kind, blob = old.dumps_typed("later")
+        OldWrite.objects.create(checkpoint=row, task_id="one", idx=0, channel="m", type=kind, blob=blob)
+        bad = OldWrite.objects.create(checkpoint=row, task_id="two", idx=0, channel="m", type=kind, blob=b"\xc1")
+        with pytest.raises(CommandError, match="1 checkpoints could not be read"):
+            told("import-legacy", *OLD)
+        assert list(DjangoCheckpointer().list(config_of("c"))) == []
+        OldWrite.objects.filter(pk=bad.pk).update(blob=blob)
+        assert "1 checkpoints of 1 threads taken over, 0 were there" in told("import-legacy", *OLD)
+        found = DjangoCheckpointer().get_tuple(config_of("c"))
+        assert found is not None
+        assert found.pending_writes == [("one", "m", "later"), ("two", "m", "later")]
+
+
+def test_metadata_may_be_json_in_bytes(tmp_path: Path) -> None:
+    """As langgraph-checkpoint-sqlite keeps it, which calls the value of a write `value`."""
+    old = JsonPlusSerializer()
+    with database("sqlite", tmp_path) as alias, override_settings(DATABASE_ROUTERS=[All(alias)], HOLDFAST={}):
+        kind, stored = old.dumps_typed(checkpoint_of(name(1), {"m": "one"}))
+        named = {"thread_id": "c", "checkpoint_id": name(1), "type": kind}
+        OldRow.objects.create(**named, checkpoint=stored, metadata=b'{"step": 7}')
+        kind, stored = old.dumps_typed("later")
+        OldRowWrite.objects.create(**{**named, "type": kind}, task_id="task", idx=0, channel="m", value=stored)
+        models = ("--checkpoints", "talk.OldRow", "--writes", "talk.OldRowWrite", "--writes-column", "blob=value")
+        assert "1 checkpoints of 1 threads taken over" in told("import-legacy", *models)
+        found = DjangoCheckpointer().get_tuple(config_of("c"))
+        assert found is not None
+        assert (found.checkpoint["channel_values"]["m"], found.metadata["step"]) == ("one", 7)
+        assert found.pending_writes == [("task", "m", "later")]
 
 
 class All:

@@ -185,10 +185,12 @@ class _Reader:
         named: dict[str, Any] = {"thread_id": str(self._thread), "checkpoint_ns": ns}
         config: Any = {"configurable": {**named, **({"checkpoint_id": str(parent)} if parent else {})}}
         checkpoint: Any = {**found, "id": id_, "channel_values": values}
-        placed = self._saver.put(config, checkpoint, metadata, found["channel_versions"])
-        self._store_writes(placed, row["checkpoint_id"])
+        # The checkpoint last: one that is there has all of its writes, wherever this was broken off.
+        for task, path, writes in list(self._writes(row["checkpoint_id"])):
+            self._saver.put_writes({"configurable": {**named, "checkpoint_id": id_}}, writes, task, path)
+        self._saver.put(config, checkpoint, metadata, found["channel_versions"])
 
-    def _store_writes(self, config: Any, id_: Any) -> None:
+    def _writes(self, id_: Any) -> Iterator[tuple[str, str, list[tuple[str, Any]]]]:
         if self._tables.writes is None:
             return
         rows = sorted(
@@ -196,13 +198,15 @@ class _Reader:
             key=lambda row: (str(row["task_id"]), row["idx"]),
         )
         for (task, path), group in groupby(rows, key=lambda row: (str(row["task_id"]), row.get("task_path") or "")):
-            writes = [(row["channel"], self._value(row.get("type"), row["blob"])) for row in group]
-            self._saver.put_writes(config, writes, task, path)
+            yield task, path, [(row["channel"], self._value(row.get("type"), row["blob"])) for row in group]
 
     def _value(self, kind: Any, stored: Any) -> Any:
         """What a column holds: JSON that Django has read, JSON as text, or bytes of the type beside them."""
         if isinstance(stored, str):
             stored = stored.encode() if kind else json.loads(stored)
         if isinstance(stored, bytes | bytearray | memoryview):
+            # Without a type, metadata of LangGraph's own checkpointers is JSON; no map or list of msgpack begins so.
+            if not kind and bytes(stored[:1]) in (b"{", b"["):
+                return json.loads(bytes(stored))
             return self._saver.serde.loads_typed((kind or "msgpack", bytes(stored)))
         return stored

@@ -3,6 +3,7 @@ from typing import Any
 from django.db import models
 
 from holdfast.django import ThreadField
+from holdfast.django.models import Thread
 
 
 class Team(models.Model):
@@ -15,6 +16,20 @@ class Talk(models.Model):
     team = models.ForeignKey(Team, models.CASCADE, null=True)
     title = models.CharField(max_length=50, default="")
     thread: Any = ThreadField()
+
+
+class LongTalk(Talk):
+    """The same table by another name."""
+
+    class Meta:
+        proxy = True
+
+
+class TalkThread(Thread):
+    """Threads by another name."""
+
+    class Meta:
+        proxy = True
 
 
 class Report(models.Model):
@@ -56,3 +71,28 @@ class OldWrite(models.Model):
     channel = models.CharField(max_length=50)
     type = models.CharField(max_length=50)
     blob = models.BinaryField(null=True)
+
+
+class OldRow(models.Model):
+    """A checkpoint as langgraph-checkpoint-sqlite keeps it: JSON and msgpack, both as bytes."""
+
+    thread_id = models.CharField(max_length=50)
+    checkpoint_ns = models.CharField(max_length=50, default="")
+    checkpoint_id = models.CharField(max_length=50)
+    parent_checkpoint_id = models.CharField(max_length=50, null=True)
+    type = models.CharField(max_length=50)
+    checkpoint = models.BinaryField()
+    metadata = models.BinaryField()
+
+
+class OldRowWrite(models.Model):
+    """A write of the same, whose value is called so."""
+
+    thread_id = models.CharField(max_length=50)
+    checkpoint_ns = models.CharField(max_length=50, default="")
+    checkpoint_id = models.CharField(max_length=50)
+    task_id = models.CharField(max_length=50)
+    idx = models.IntegerField()
+    channel = models.CharField(max_length=50)
+    type = models.CharField(max_length=50)
+    value = models.BinaryField()
