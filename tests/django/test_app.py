@@ -10,7 +10,7 @@ from django.db import connections
 from django.db.models import ProtectedError
 from django.test import override_settings
 from djangolab import ENGINES, Corner, apart, checkpointer, database
-from talk.models import Bookmark, Report, Talk, Team
+from talk.models import Bookmark, LongTalk, Report, Talk, TalkThread, Team
 
 from holdfast import Saver
 from holdfast.django import DjangoCheckpointer, conf
@@ -141,6 +141,20 @@ def test_deleting_an_object_deletes_its_thread(corner: Corner) -> None:
         assert Thread.objects.using(corner.alias).of_this_app().count() == 0
 
 
+def test_deleting_through_a_proxy_deletes_all_of_it(corner: Corner) -> None:
+    """Of the object's model, and of Thread itself."""
+    with override_settings(HOLDFAST={"NAMESPACE": corner.namespace}):
+        saver = DjangoCheckpointer(using=corner.alias)
+        talks = [LongTalk.objects.using(corner.alias).create(title="one"), Talk.objects.using(corner.alias).create()]
+        for talk in talks:
+            put(saver, talk.thread.thread, {"m": LONG})
+        LongTalk.objects.using(corner.alias).get(pk=talks[0].pk).delete()
+        TalkThread.objects.using(corner.alias).filter(pk=talks[1].thread_id).delete()
+        assert [left(corner, talk.thread) for talk in talks] == [[0, 0, 0], [0, 0, 0]]
+        assert Thread.objects.using(corner.alias).of_this_app().count() == 0
+        assert not Talk.objects.using(corner.alias).filter(pk=talks[1].pk).exists()
+
+
 @pytest.mark.parametrize("how", ["checkpointer", "model", "queryset", "prune"])
 def test_deleting_a_thread_does_what_the_field_says(corner: Corner, how: str) -> None:
     with override_settings(HOLDFAST={"NAMESPACE": corner.namespace}):
@@ -241,9 +255,11 @@ def test_good_settings_pass() -> None:
         assert "k1" not in repr(conf.current())
 
 
-def test_keys_are_never_shown() -> None:
-    with override_settings(HOLDFAST={"KEYS": "k1:c2VjcmV0"}):
-        assert "c2VjcmV0" not in str(run_checks())
+@pytest.mark.parametrize("given", ["k1:c2VjcmV0", "c2VjcmV0", "c2VjcmV0=", {"c2VjcmV0": "c2VjcmV0"}, ["c2VjcmV0"]])
+def test_keys_are_never_shown(given: Any) -> None:
+    with override_settings(HOLDFAST={"KEYS": given}):
+        messages = [message for message in run_checks() if message.id == "holdfast.E001"]
+    assert (len(messages), "c2VjcmV0" in str(messages)) == (1, False)
 
 
 def test_routers_choose_the_database(corner: Corner) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import models, router
-from django.db.models.signals import post_delete, pre_save
+from django.db.models.signals import class_prepared, post_delete, pre_save
+from django.dispatch import receiver
 
 from holdfast.engine.unique import unique
 
@@ -62,15 +63,12 @@ class ThreadField(models.OneToOneField):
             kwargs["follow"] = False
         return name, "holdfast.django.fields.ThreadField", args, kwargs
 
-    def contribute_to_class(self, cls: Any, name: str, **options: Any) -> None:
-        """Note the model, to hear of its objects."""
-        super().contribute_to_class(cls, name, **options)
-        if cls._meta.abstract:
-            return
-        uid = f"holdfast {cls._meta.label_lower} {name}"
-        pre_save.connect(self._begin_thread, sender=cls, weak=False, dispatch_uid=uid)
+    def hear_of(self, model: Any) -> None:
+        """Have threads begun and deleted with the objects of a model, or of a proxy of it."""
+        uid = f"holdfast {model._meta.label_lower} {self.name}"
+        pre_save.connect(self._begin_thread, sender=model, weak=False, dispatch_uid=uid)
         if self.follow:
-            post_delete.connect(self._delete_thread, sender=cls, weak=False, dispatch_uid=uid)
+            post_delete.connect(self._delete_thread, sender=model, weak=False, dispatch_uid=uid)
 
     def pre_save(self, model_instance: Any, add: bool) -> Any:  # noqa: FBT001 - Django's
         """Begin a thread for an object that has none, also in `bulk_create`, which sends no signal."""
@@ -87,6 +85,14 @@ class ThreadField(models.OneToOneField):
         number = getattr(instance, self.attname)
         if number is not None:
             self.remote_field.model.objects.using(using).filter(pk=number).delete()
+
+
+@receiver(class_prepared, dispatch_uid="holdfast.django.fields")
+def _hear_of(sender: Any, **_: Any) -> None:
+    # A proxy has no fields of its own, and is what signals of its objects are sent by.
+    for field in sender._meta.concrete_model._meta.local_fields:
+        if isinstance(field, ThreadField):
+            field.hear_of(sender)
 
 
 def first_revision() -> int:
