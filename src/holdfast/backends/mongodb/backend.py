@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from bson import encode
+
 from holdfast.backends.mongodb import moves
 from holdfast.backends.mongodb.homes import Homes
 from holdfast.backends.mongodb.layout import (
@@ -33,7 +35,7 @@ from holdfast.backends.mongodb.layout import (
     size_of,
     task_id,
 )
-from holdfast.backends.mongodb.reads import Answer, Pipeline, answer, logs_and_writes, rows, thread_of, threads
+from holdfast.backends.mongodb.reads import Answer, Pipeline, answer, joined, logs_and_writes, rows, thread_of, threads
 from holdfast.backends.mongodb.wires import Wire
 from holdfast.backends.packing import place
 from holdfast.engine.records import Change, Found, Key, Limits, Query, ThreadInfo
@@ -44,6 +46,7 @@ _BATCH_BYTES = 12 << 20
 _BATCH = 2_000
 _AGAIN = 100
 _REMEMBERED = 8
+_SKIPPED = 1_000
 
 
 class Head(NamedTuple):
@@ -96,17 +99,29 @@ class MongoBackend:
         """One aggregate; another one only where rows that are nobody's stood in the way."""
         if query.limit == 0:
             return Found()
+        size, most = query.limit, query.limit or 0
+        found, last = await self._page(query, size)
+        while last is not None and len(found.rows) < most:
+            if last not in {row.key for row in found.rows}:
+                # It was nobody's. The one of the same key that is somebody's comes right behind it, if there is one.
+                found = joined(found, (await self._page(query._replace(keys=(last,), limit=None), None))[0])
+            if left := most - len(found.rows):
+                size = max(left, min(2 * (size or 0), _SKIPPED))
+                page, last = await self._page(query._replace(after=last, limit=left), size)
+                found = joined(found, page)
+        return found
+
+    async def _page(self, query: Query, size: int | None) -> tuple[Found, Key | None]:
+        """What is found in so many rows, and the last of them all if the limit was not reached because of nobody's."""
         # With the hint, the revision is not sure to be older than what is read: good enough for who wants one row.
         is_one = query.thread is not None and query.ns is not None and query.limit == 1 and not query.heads
         home = self._homes.get(query.thread) if is_one and query.thread is not None else None
-        pipeline = rows(self.collection, self._app, query, home)
-        found, _, elsewhere, _ = await self._ask(pipeline, query, is_hinted=home is not None)
-        if elsewhere and query.limit is not None and len(found.rows) + len(elsewhere) >= query.limit:
-            last = max((*elsewhere, *(row.key for row in found.rows)), key=place)
-            rest = await self.find(query._replace(after=last, limit=query.limit - len(found.rows)))
-            segments = sorted({*found.segments, *rest.segments})
-            return Found(found.rows + rest.rows, segments, found.writes + rest.writes, found.revisions | rest.revisions)
-        return found
+        pipeline = rows(self.collection, self._app, query._replace(limit=size), home)
+        found, _, elsewhere = await self._ask(pipeline, query, is_hinted=home is not None)
+        nobodys = [key for keys in elsewhere.values() for key in keys]
+        if not nobodys or size is None or len(found.rows) + len(nobodys) < size:
+            return found, None
+        return found, max((*nobodys, *(row.key for row in found.rows)), key=place)
 
     async def fetch(
         self,
@@ -125,8 +140,12 @@ class MongoBackend:
 
     async def threads(self, *, after: str | None = None, limit: int = 100) -> list[ThreadInfo]:
         """Names and numbers, from the index of names."""
-        found = await self.wire.read(threads(self.collection, self._app, after, limit))
-        return [ThreadInfo(each["_id"]["thread"], each["checkpoints"], each["latest"]) for each in found]
+        for _ in range(_AGAIN):
+            found = await self.wire.read(threads(self.collection, self._app, after, limit))
+            if not any(each["has_moved"] for each in found):
+                numbers = [(each["_id"]["thread"], each["rows"]) for each in found]
+                return [ThreadInfo(thread, rows["checkpoints"], rows["latest"]) for thread, rows in numbers]
+        raise self._unsteady()
 
     async def apply(self, change: Change, /) -> None:
         """One command for what only adds; a new home for what takes away, or for more than one document can hold."""
@@ -134,7 +153,7 @@ class MongoBackend:
         home = self._homes.get(change.thread)
         if home is None and not _may_begin(change):
             home = await self._home(change.thread)
-        was_lost = False
+        was_lost = has_moved = False
         for _ in range(_AGAIN):
             if _must_move(change, begins=home is None):
                 await moves.apply(self, change, token)
@@ -152,10 +171,12 @@ class MongoBackend:
             # It may have been refused only because the thread lives elsewhere by now.
             home = await self._home(change.thread)
             if home != at:
+                has_moved = True
                 await self.abandon(change.thread, at)
             if was_lost and home is not None and await self.was_made(change, home, token):
                 return
             if home == at and why in ("parent", "segment"):
+                await moves.take_back(self, change, token, is_there=has_moved)
                 raise Conflict(why)  # type: ignore[arg-type] # these are two of the three
         raise self.restless(change.thread)
 
@@ -187,6 +208,10 @@ class MongoBackend:
         head = Head.of(found[0]) if found else None
         self._homes.set(thread, head and head.home)
         return head
+
+    def remember(self, thread: str, home: int) -> None:
+        """Where a thread lives from now on."""
+        self._homes.set(thread, home)
 
     async def send(self, statements: Iterable[Statement]) -> tuple[str, bool]:
         """Make statements in order; what the first one means that was refused, and whether some came twice."""
@@ -266,24 +291,26 @@ class MongoBackend:
     async def _ask(
         self, pipeline: Pipeline, query: Query, logs: Mapping[str, int] | None = None, *, is_hinted: bool = False
     ) -> Answer:
-        before: Sequence[Key] | None = None
+        before: Mapping[int, Sequence[Key]] | None = None
         for _ in range(_AGAIN):
             found = answer(await self.wire.read(pipeline), query, logs)
-            if is_hinted and (found.has_moved or not found.homes):
+            if is_hinted and (found.elsewhere or not found.homes):
                 # It lives elsewhere, or nowhere.
                 is_hinted = False
                 self._homes.set(query.thread or "", None)
                 pipeline = rows(self.collection, self._app, query)
                 continue
             # Of all threads, one that is elsewhere may have left rows behind that nobody cleared: these stay the same.
-            if not found.has_moved or (thread_of(query) is None and sorted(found.elsewhere) == before):
+            if not found.elsewhere or (thread_of(query) is None and found.elsewhere == before):
                 for thread, home in found.homes.items():
                     newest = [row for row in found.found.rows if row.key.thread == thread][:_REMEMBERED]
                     self._homes.set(thread, home, reversed(newest))
                 return found
-            before = sorted(found.elsewhere)
-        msg = f"{self.wire.access.name}: what was to be read is changed by others all the time"
-        raise StoreError(msg)
+            before = found.elsewhere
+        raise self._unsteady()
+
+    def _unsteady(self) -> StoreError:
+        return StoreError(f"{self.wire.access.name}: what was to be read is changed by others all the time")
 
     async def _format(self) -> int | None:
         found = await self.wire.read([{"$match": {"_id": FORMAT}}])
@@ -335,10 +362,11 @@ def _batches(statements: Iterable[Statement]) -> Iterator[list[Statement]]:
     batch: list[Statement] = []
     size = 0
     for statement in statements:
-        if batch and (size + statement.size > _BATCH_BYTES or len(batch) >= _BATCH):
+        length = len(encode(statement.update))
+        if batch and (size + length > _BATCH_BYTES or len(batch) >= _BATCH):
             yield batch
             batch, size = [], 0
         batch.append(statement)
-        size += statement.size
+        size += length
     if batch:
         yield batch

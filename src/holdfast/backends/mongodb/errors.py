@@ -56,7 +56,7 @@ def is_passing(error: PyMongoError) -> bool:
     return any(error.has_error_label(label) for label in _LABELS)
 
 
-def explained(error: PyMongoError, where: str, password: str) -> StoreError:
+def explained(error: Exception, where: str, password: str) -> StoreError:
     """What failed, on what, and what to do."""
     # Of a failed selection the driver tells all that it knows of the servers, which is long.
     said = re.sub(r", Timeout: .*", "", " ".join(str(error).split()))

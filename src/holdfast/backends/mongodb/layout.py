@@ -54,7 +54,6 @@ class Statement(NamedTuple):
 
     update: Document
     fails: str
-    size: int = 0
 
 
 def head_id(app: str, thread: str) -> Document:
@@ -122,7 +121,7 @@ def put_segment(home: int, segment: Segment, token: int) -> Statement:
     log, seq, data = segment
     query = {"_id": segment_id(home, log, seq), "made": token}
     document = {"of": {"t": home, "log": log}, "made": token, "data": data}
-    return Statement({"q": query, "u": document, "upsert": True}, "segment", len(data))
+    return Statement({"q": query, "u": document, "upsert": True}, "segment")
 
 
 def put_row(home: int, app: str, row: Row, token: int) -> Statement:
@@ -145,7 +144,7 @@ def put_row(home: int, app: str, row: Row, token: int) -> Statement:
         "u": {"$set": fields, "$push": {"made": {"$each": [token], "$slice": -_REMEMBERED}}},
         "upsert": True,
     }
-    return Statement(update, "twice", len(row.meta) + len(row.body) + len(fields["refs"]))
+    return Statement(update, "twice")
 
 
 def settle(home: int, key: Key, settled: Mapping[str, Ref]) -> Statement:
@@ -167,13 +166,13 @@ def put_writes(home: int, writes: Iterable[Write], token: int) -> Iterator[State
             length = len(write.value)
             if length > _LONG_WRITE or size + length > _LONG_WRITES:
                 piece = {**name, "piece": token, "number": number}
-                document = {"of": of, "data": write.value}
-                yield Statement({"q": {"_id": piece}, "u": document, "upsert": True}, "twice", length)
+                document = {"of": of, "idx": write.idx, "part": write.part, "data": write.value}
+                yield Statement({"q": {"_id": piece}, "u": document, "upsert": True}, "twice")
                 items.append({**item, "piece": token, "number": number})
             else:
                 size += length
                 items.append({**item, "value": write.value})
-        yield Statement({"q": {"_id": name}, "u": _merged(of, items, token), "upsert": True}, "twice", size)
+        yield Statement({"q": {"_id": name}, "u": _merged(of, items, token), "upsert": True}, "twice")
 
 
 def _those_that_stand(writes: Iterable[Write]) -> Iterator[Write]:
@@ -216,19 +215,19 @@ def rewrite(home: int, change: Rewrite) -> Iterator[Statement]:
         case Rewrite(Row() as old, Row() as new):
             query: Document = {"_id": row_id(home, old.key), "meta": old.meta, "body": old.body}
             fields = {"meta": new.meta, "body": new.body, "labels": sorted(new.labels)}
-            yield Statement({"q": query, "u": {"$set": fields}}, "twice", size_of(old) + size_of(new))
+            yield Statement({"q": query, "u": {"$set": fields}}, "twice")
         case Rewrite(Segment() as old, Segment() as new):
             query = {"_id": segment_id(home, old.log, old.seq), "data": old.data}
-            yield Statement({"q": query, "u": {"$set": {"data": new.data}}}, "twice", size_of(old) + size_of(new))
+            yield Statement({"q": query, "u": {"$set": {"data": new.data}}}, "twice")
         case Rewrite(Write() as old, Write() as new):
             name = task_id(home, old.key, old.task)
-            size = size_of(old) + size_of(new)
             item = {"idx": old.idx, "part": old.part, "value": old.value}
             query = {"_id": name, "writes": {"$elemMatch": item}}
-            yield Statement({"q": query, "u": {"$set": {"writes.$.value": new.value}}}, "twice", size)
+            yield Statement({"q": query, "u": {"$set": {"writes.$.value": new.value}}}, "twice")
             pieces = {"$gt": name, "$lt": {**name, "piece": MaxKey()}}
-            query = {"_id": pieces, "data": old.value}
-            yield Statement({"q": query, "u": {"$set": {"data": new.value}}}, "twice", size)
+            query = {"_id": pieces, "idx": old.idx, "part": old.part, "data": old.value}
+            # One of them may be what a change left behind that was broken off: nobody reads that.
+            yield Statement({"q": query, "u": {"$set": {"data": new.value}}, "multi": True}, "twice")
 
 
 def size_of(record: Record) -> int:

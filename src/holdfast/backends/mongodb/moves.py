@@ -18,6 +18,7 @@ from holdfast.backends.mongodb.layout import (
     begins,
     put_segment,
     rewrite,
+    row_id,
     segment_id,
     settle,
 )
@@ -38,7 +39,8 @@ class Staying(NamedTuple):
 
     names: list[Document]
     closed: list[tuple[str, int]]
-    is_all: bool
+    gone: int
+    """How many don't stay, those that close a log included."""
 
 
 async def apply(store: "MongoBackend", change: Change, token: int) -> None:
@@ -56,6 +58,21 @@ async def apply(store: "MongoBackend", change: Change, token: int) -> None:
     raise store.restless(change.thread)
 
 
+async def take_back(store: "MongoBackend", change: Change, token: int, *, is_there: bool) -> None:
+    """Drop the row of a change that was refused, if it may be there: put in time, and moved along without its parent.
+
+    Who moved it did not know of it, and so has settled nothing for it.
+    """
+    before = None
+    while is_there and (head := await store.head(change.thread)) and head.home != before:
+        before = head.home
+        names = [row_id(head.home, row.key) for row in change.rows]
+        # One that was there already has been made by others, too, and stays.
+        if await store.wire.read([{"$match": {"_id": {"$in": names}, "made": [token]}}, {"$project": {"_id": 1}}]):
+            await apply(store, Change(change.thread, drop_rows=tuple(row.key for row in change.rows)), token)
+            return
+
+
 async def _is_made(store: "MongoBackend", change: Change, head: "Head | None", token: int) -> bool:
     """Try it once; False if another change came between."""
     there = await _names_at(store, head.home) if head else []
@@ -63,18 +80,20 @@ async def _is_made(store: "MongoBackend", change: Change, head: "Head | None", t
     if head and change.leans:
         await _check_leans(store, change, head.home)
     stays = _what_stays(change, there)
-    if head and stays.is_all and not change.creates() and not change.settle and not change.rewrites:
+    is_more = change.creates() or change.settle or change.rewrites
+    if head and not is_more and await _is_all(store, stays, head.home):
         return await _tell(store, change.thread, head, head.home)
     new = unique(63)
     if head:
         await _copy(store, stays.names, new)
     why, _ = await store.send(_changes(store, change, stays, new, token))
-    if why or not await _is_whole(store, new):
+    if why or not await _is_whole(store, stays, new):
         await store.clear([new])
         return False
     if not await _tell(store, change.thread, head, new):
         await store.abandon(change.thread, new)
         return False
+    store.remember(change.thread, new)
     if head:
         left = [*head.dead, head.home]
         await store.clear(left)
@@ -147,11 +166,21 @@ def _what_stays(change: Change, there: Sequence[Document]) -> Staying:
             stays = key not in gone and (key in rows or not is_swept)
         if stays:
             names.append(name)
-    return Staying(names, closed, is_all=len(names) == len(there))
+    return Staying(names, closed, gone=len(there) - len(names))
 
 
 def _key(change: Change, name: Document) -> Key:
     return Key(change.thread, name["ns"], name["id"])
+
+
+async def _is_all(store: "MongoBackend", stays: Staying, home: int) -> bool:
+    """Whether nothing is to be taken away: no more goes than what closes a log, and that is empty already."""
+    if stays.gone > len(stays.closed):
+        return False
+    for some in _some([segment_id(home, log, seq) for log, seq in stays.closed]):
+        if await store.wire.read([{"$match": {"_id": {"$in": some}, "data": {"$ne": b""}}}, {"$limit": 1}]):
+            return False
+    return True
 
 
 async def _copy(store: "MongoBackend", names: Sequence[Document], home: int) -> None:
@@ -180,9 +209,13 @@ def _some(names: Sequence[Document]) -> Iterator[list[Document]]:
         yield some
 
 
-async def _is_whole(store: "MongoBackend", home: int) -> bool:
-    """Whether no row at a new home lacks a segment: it does if another change put it while it was copied."""
+async def _is_whole(store: "MongoBackend", stays: Staying, home: int) -> bool:
+    """Whether no row at a new home lacks a segment: it does if another change put it while it was copied.
+
+    Also if that one had put a segment where a log was closed, and a row that names it.
+    """
     there = {(name["log"], name["seq"]) for name in await _names_at(store, home) if "seq" in name}
+    there.difference_update(stays.closed)
     rows = await store.wire.read([{"$match": {**all_at(home), **IS_ROW}}, {"$project": {"logs": 1}}])
     return all((log, number) in there for row in rows for log, seq in row["logs"] for number in range(seq + 1))
 

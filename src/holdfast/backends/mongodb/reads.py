@@ -9,6 +9,7 @@ Searches are what takes the server's time, much more than what they find. So the
 one for the names of rows, and one for all that goes by these names and by those of their logs.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,10 +27,8 @@ class Answer(NamedTuple):
 
     found: Found
     homes: Mapping[str, int]
-    elsewhere: Sequence[Key]
-    """Rows whose threads live somewhere else by now, or nowhere."""
-    has_moved: bool
-    """Whether there were any such threads."""
+    elsewhere: Mapping[int, Sequence[Key]]
+    """Where threads do not live that something was found of, with the rows that were found there."""
 
 
 def rows(collection: str, app: str, query: Query, home: int | None = None) -> Pipeline:
@@ -64,17 +63,19 @@ def logs_and_writes(collection: str, head: Document, ns: str, logs: Collection[s
 
 
 def threads(collection: str, app: str, after: str | None, limit: int) -> Pipeline:
-    """Threads that have a row, by name."""
+    """Threads that have a row, by name, and those that moved while their rows were counted."""
     names = {"$gte" if after is None else "$gt": head_id(app, after or ""), "$lt": {"app": app, "thread": MaxKey()}}
     numbers = {"_id": None, "checkpoints": {"$sum": 1}, "latest": {"$max": "$_id.id"}}
     search = [{"$match": IS_ROW}, {"$group": numbers}]
+    head = {"from": collection, "localField": "_id", "foreignField": "_id", "as": "head"}
     return [
         {"$match": {"_id": names}},
         {"$sort": {"_id": 1}},
         {"$lookup": {"from": collection, **_AT_HOME, "pipeline": search, "as": "rows"}},
-        {"$unwind": "$rows"},
+        {"$lookup": {**head, "pipeline": [{"$project": {"t": 1}}]}},
+        {"$project": {"rows": {"$first": "$rows"}, "has_moved": {"$ne": ["$t", {"$first": "$head.t"}]}}},
+        {"$match": {"$or": [{"rows": {"$exists": True}}, {"has_moved": True}]}},
         {"$limit": limit},
-        {"$project": {"checkpoints": "$rows.checkpoints", "latest": "$rows.latest"}},
     ]
 
 
@@ -100,20 +101,27 @@ def answer(documents: Iterable[Document], query: Query, logs: Mapping[str, int] 
         elif document["t"] == home:
             homes[home] = document["_id"]["thread"]
             revisions[homes[home]] = each["revision"] or document["revision"]
-    found_rows: dict[int, list[Row]] = {document["_id"]["t"]: [] for document in parts}
+    # One that moved meanwhile may have been found at both its homes.
+    lived = Counter(homes.values())
+    homes = {home: thread for home, thread in homes.items() if lived[thread] == 1}
+    found_rows: dict[int, list[Row]] = {home: [] for home in seen}
     for document in parts:
         if "refs" in document:
             found_rows[document["_id"]["t"]].append(to_row(document))
     keys = frozenset(query.keys)
-    rows = [row for home in homes for row in found_rows.get(home, ()) if not keys or row.key in keys]
-    found = _found(sorted(rows, key=_place), parts, homes, logs)
-    elsewhere = [row.key for home in found_rows.keys() - homes.keys() for row in found_rows[home]]
+    rows = [row for home in homes for row in found_rows[home] if not keys or row.key in keys]
+    found = _found(sorted(rows, key=_place)[: query.limit], parts, homes, logs)
     return Answer(
         Found(found.rows, found.segments, found.writes, revisions),
         {thread: home for home, thread in homes.items()},
-        elsewhere,
-        has_moved=bool(seen - homes.keys()),
+        {home: sorted(row.key for row in found_rows[home]) for home in seen - homes.keys()},
     )
+
+
+def joined(one: Found, more: Found) -> Found:
+    """What was found, and what was found behind it."""
+    segments = sorted({*one.segments, *more.segments})
+    return Found(one.rows + more.rows, segments, one.writes + more.writes, one.revisions | more.revisions)
 
 
 # Which rows: each as `row`, at home in `t`, whose head is named `head`.
@@ -264,7 +272,7 @@ def _fetched(collection: str, *, only_heads: bool) -> Pipeline:
 def _found(
     rows: list[Row], documents: Iterable[Document], homes: Mapping[int, str], logs: Mapping[str, int] | None
 ) -> Found:
-    """Rows, with the segments that they need and the writes to them, or all writes if there are no rows."""
+    """Rows, with the segments that they need and the writes to them; with `logs`, all writes."""
     needed = dict(logs or {})
     for row in rows:
         for log, seq in row.logs().items():
@@ -283,7 +291,11 @@ def _found(
             pieces.append(document)
         elif "task" in name:
             tasks.append(document)
-    return Found(rows, sorted(segments), sorted(to_writes(homes, tasks, pieces)))
+    writes = to_writes(homes, tasks, pieces)
+    if logs is None:
+        keys = {row.key for row in rows}
+        writes = (write for write in writes if write.key in keys)
+    return Found(rows, sorted(segments), sorted(writes))
 
 
 def _place(row: Row) -> Any:

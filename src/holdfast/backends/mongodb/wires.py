@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 from bson.codec_options import CodecOptions
+from bson.errors import BSONError
 from pymongo import AsyncMongoClient, MongoClient, ReadPreference
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
@@ -97,6 +98,8 @@ class Wire(ABC):
         while True:
             try:
                 result = await action()
+            except BSONError as error:  # what is too large for a command is one of these
+                raise explained(error, self.access.name, self.access.password) from error
             except PyMongoError as error:
                 again = is_passing(error) and (self.access.was_reached or not is_unanswered(error))
                 pause = patience.pause() if again else None
