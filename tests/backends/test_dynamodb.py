@@ -10,11 +10,24 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
-from dynamodblab import client_of, counts, endpoint_of, fresh, items_of, raw_audit, table_of, with_options, with_table
+from dynamodblab import (
+    Counts,
+    client_of,
+    counts,
+    endpoint_of,
+    fresh,
+    items_of,
+    raw_audit,
+    table_of,
+    with_options,
+    with_table,
+)
+from langgraph.types import Send
 
 import holdfast
 from holdfast.backends import dynamodb
@@ -58,6 +71,11 @@ def backend(corner: str) -> Iterator[DynamoBackend]:
     run(backend.close())
 
 
+def counted(half: Half) -> Counts:
+    """How many items there are in a saver's corner."""
+    return counts(str(half.source), unquote(str(half.source).rpartition("namespace=")[2]))
+
+
 # Limits.
 
 
@@ -77,7 +95,7 @@ async def test_values_around_every_limit(half: Half, size: int) -> None:
     )
     await other.prune(["t"])
     await other.delete_thread("t")
-    assert sum(counts(str(half.source), str(half.source).rpartition("namespace=")[2])) == 0
+    assert sum(counted(half)) == 0
 
 
 async def test_more_writes_than_a_transaction_has_parts(half: Half) -> None:
@@ -86,6 +104,35 @@ async def test_more_writes_than_a_transaction_has_parts(half: Half) -> None:
     await half.save("t", name(0))
     await half.put_writes(config_of("t", name(0)), writes, "task")
     assert [(channel, value) for _, channel, value in (await half.found("t")).pending_writes or []] == writes
+
+
+@pytest.mark.parametrize(("many", "size"), [(4_000, 1), (4_000, 300), (20_000, 10)])
+async def test_a_task_that_sends_thousands(half: Half, many: int, size: int) -> None:
+    """They are still one item, with few beside it; each comes back, and can be written anew and copied."""
+    sends = [("__pregel_tasks", Send("node", {"n": number, "t": os.urandom(size)})) for number in range(many)]
+    path = "~__pregel_pull, " + "somewhere:" * 8
+    await half.save("t", name(0))
+    for late in (sends, [*sends, ("__error__", "too late")]):
+        await half.put_writes(config_of("t", name(0)), late, "task", path)
+    await half.copy_thread("t", "u")
+    expected = [("task", "__error__", "too late")] + [("task", *send) for send in sends]
+    other = half.another()
+    for thread in "tu":
+        assert (await other.found(thread)).pending_writes == expected
+    stored = counted(half)
+    assert stored.tasks == 2
+    assert stored.blobs <= 30
+    await other.delete_thread("t")
+    await other.delete_thread("u")
+
+
+def test_a_task_with_too_many_names(backend: DynamoBackend) -> None:
+    """An error that says whose it is and what to do, and nothing is stored."""
+    key = Key("t", "", name(0))
+    writes = tuple(Write(key, "task", number, os.urandom(500).hex(), "", b"") for number in range(1000))
+    with pytest.raises(StoreError, match=r"1,000 pending writes of task 'task'.*shorter names"):
+        run(backend.apply(Change("t", writes=writes)))
+    assert run(backend.fetch("t", "", {}, [name(0)], [writes[0].channel])).writes == []
 
 
 async def test_more_channels_than_a_transaction_has_parts(half: Half) -> None:

@@ -1,7 +1,8 @@
 """Records as items, and items as records."""
 
+import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import ormsgpack
 
@@ -10,13 +11,19 @@ from holdfast.backends.dynamodb.keys import Place
 from holdfast.backends.packing import pack_refs, row_of
 from holdfast.engine.records import Key, Row, Segment, Write
 from holdfast.engine.unique import unique
-from holdfast.errors import Unreadable
+from holdfast.errors import StoreError, Unreadable
+
+T = TypeVar("T")
 
 Item = dict[str, Any]
 """An item as botocore has it: attribute -> {type: value}."""
 
 INLINE = 200_000
 """How many bytes of writes sit in the item of their task."""
+_TOGETHER = 350_000
+"""How many bytes of those that don't are in one item."""
+_MOST = 380_000
+"""How many bytes of an item the writes of a task may be: DynamoDB takes 400 KB with all names."""
 
 
 def binary(value: bytes) -> dict[str, bytes]:
@@ -206,16 +213,20 @@ def segment_item(place: bytes, segment: Segment, epoch: bytes) -> Item:
 
 
 class Entry(NamedTuple):
-    """One pending write in the item of its task; `blob` has its bytes if they are not in here."""
+    """One pending write in the item of its task; if its bytes are not in here, they are in `blob`, at a number."""
 
     channel: str
     path: str
     value: bytes
     blob: bytes = b""
+    at: int = 0
 
 
 Entries = dict[tuple[int, int], Entry]
 """By idx and part."""
+
+Blobs = dict[bytes, list[bytes]]
+"""What is too long for the items of tasks, by the names of its items."""
 
 
 class Task(NamedTuple):
@@ -229,17 +240,14 @@ class Task(NamedTuple):
 
     def merged(self, writes: Iterable[Write]) -> Entries:
         """The entries with new ones: from 0 up the first stands, below 0 the last. All parts of one come together."""
-        entries = dict(self.entries)
-        given: dict[int, dict[int, Entry]] = {}
-        for write in writes:
-            given.setdefault(write.idx, {})[write.part] = Entry(write.channel, write.path, write.value)
-        present = {idx for idx, _ in entries}
-        for idx, parts in given.items():
-            if idx >= 0 and idx in present:
-                continue
-            entries = {at: entry for at, entry in entries.items() if at[0] != idx}
-            entries |= {(idx, part): entry for part, entry in parts.items()}
-        return entries
+        present = {idx for idx, _ in self.entries}
+        new = {
+            (write.idx, write.part): Entry(write.channel, write.path, write.value)
+            for write in writes
+            if write.idx < 0 or write.idx not in present
+        }
+        replaced = {idx for idx, _ in new}
+        return {at: entry for at, entry in self.entries.items() if at[0] not in replaced} | new
 
     def blobs(self) -> set[bytes]:
         """Where the long ones are."""
@@ -248,8 +256,13 @@ class Task(NamedTuple):
 
 def task_in(item: Item) -> Task:
     """A task's writes from their item; the bytes of long ones are elsewhere."""
-    stored: list[tuple[int, int, str, str, bytes, bytes]] = ormsgpack.unpackb(item["v"]["B"])
-    entries = {(idx, part): Entry(channel, path, value, blob) for idx, part, channel, path, value, blob in stored}
+    channels, paths, blobs, stored = ormsgpack.unpackb(
+        zlib.decompress(item["z"]["B"]) if "z" in item else item["v"]["B"]
+    )
+    entries = {
+        (idx, part): Entry(channels[name], paths[name], value, blobs[blob], at)
+        for idx, part, name, value, blob, at in stored
+    }
     return Task(*names_in(item), item["t"]["S"], entries, int_of(item, "k"))
 
 
@@ -257,30 +270,79 @@ def task_items(place: bytes, task: Task, epoch: bytes) -> tuple[Item, list[Item]
     """A task's writes as an item, and the items of what is too long for it."""
     entries = dict(task.entries)
     room = INLINE - sum(len(entry.value) for entry in entries.values())
-    blobs: list[Item] = []
+    blobs: Blobs = {}
+    name, free = b"", 0
     for at, entry in sorted(entries.items(), key=lambda pair: -len(pair[1].value)):
         if room >= 0:
             break
-        room += len(entry.value)
-        name = unique(96).to_bytes(12)
-        entries[at] = entry._replace(value=b"", blob=name)
-        blobs.append({**key_of(Place(place, keys.BLOB + name)), "e": binary(epoch), "v": binary(entry.value)})
-    packed = ormsgpack.packb([[*at, *entry] for at, entry in entries.items()])
+        size = len(entry.value)
+        room += size
+        if size > free:
+            name, free = unique(96).to_bytes(12), _TOGETHER
+            blobs[name] = []
+        free -= size
+        entries[at] = entry._replace(value=b"", blob=name, at=len(blobs[name]))
+        blobs[name].append(entry.value)
     item = {
         **key_of(Place(place, keys.task(task.ns, task.id, task.name))),
         "e": binary(epoch),
         "t": text(task.name),
-        "v": binary(packed),
         "k": number(task.version),
     } | _names(task.ns, task.id)
-    return item, blobs
+    return item | _packed(task, entries), [
+        {**key_of(Place(place, keys.BLOB + name)), "e": binary(epoch), "v": binary(ormsgpack.packb(values))}
+        for name, values in blobs.items()
+    ]
 
 
-def writes_in(thread: str, task: Task, blobs: Mapping[bytes, bytes]) -> list[Write]:
+def _packed(task: Task, entries: Entries) -> Item:
+    """The attribute with a task's entries. Of thousands of writes, most have the same names: each is there once."""
+    names = _numbered((entry.channel, entry.path) for entry in entries.values())
+    blobs = _numbered(entry.blob for entry in entries.values())
+    packed = ormsgpack.packb(
+        [
+            [channel for channel, _ in names],
+            [path for _, path in names],
+            list(blobs),
+            [
+                (*at, names[entry.channel, entry.path], entry.value, blobs[entry.blob], entry.at)
+                for at, entry in entries.items()
+            ],
+        ]
+    )
+    if len(packed) <= _MOST:
+        return {"v": binary(packed)}
+    pressed = zlib.compress(packed, 1)
+    if len(pressed) <= _MOST:
+        return {"z": binary(pressed)}
+    msg = (
+        f"the {len(entries):,} pending writes of task {task.name!r} on checkpoint {task.id!r} are too many for an item "
+        f"of DynamoDB's, which takes 400 KB: write less in one task, or to channels with shorter names"
+    )
+    raise StoreError(msg)
+
+
+def _numbered(names: Iterable[T]) -> dict[T, int]:
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}
+
+
+def blobs_in(items: Iterable[Item]) -> Blobs:
+    """What was too long for the items of tasks."""
+    return {item["s"]["B"][1:]: ormsgpack.unpackb(item["v"]["B"]) for item in items}
+
+
+def writes_in(thread: str, task: Task, blobs: Blobs) -> list[Write]:
     """The writes of a task."""
     key = Key(thread, task.ns, task.id)
     return [
-        Write(key, task.name, idx, entry.channel, entry.path, blobs[entry.blob] if entry.blob else entry.value, part)
+        Write(key, task.name, idx, entry.channel, entry.path, value, part)
         for (idx, part), entry in task.entries.items()
-        if not entry.blob or entry.blob in blobs
+        if (value := value_of(entry, blobs)) is not None
     ]
+
+
+def value_of(entry: Entry, blobs: Blobs) -> bytes | None:
+    """The bytes of a write; None if they are not there."""
+    if not entry.blob:
+        return entry.value
+    return blobs[entry.blob][entry.at] if entry.blob in blobs else None

@@ -12,7 +12,6 @@ from holdfast.backends.dynamodb import keys
 from holdfast.backends.dynamodb.failures import Cancelled
 from holdfast.backends.dynamodb.heads import Heads
 from holdfast.backends.dynamodb.items import (
-    INLINE,
     Head,
     Item,
     Task,
@@ -55,8 +54,7 @@ def is_quick(change: Change) -> bool:
     if not change.creates() or any(row.key == change.parent for row in change.rows):
         return False
     tasks = len({(write.key, write.task) for write in change.writes})
-    long = len(change.writes) if sum(len(write.value) for write in change.writes) > INLINE else 0
-    parts = len(change.segments) + len(change.leans) + tasks + long + _SPARE
+    parts = len(change.segments) + len(change.leans) + tasks + _SPARE  # and what is too long for a task's own item
     size = sum(len(segment.data) + 200 for segment in change.segments) + sum(
         len(write.value) + len(write.channel) + len(write.path) + 200 for write in change.writes
     )

@@ -15,6 +15,7 @@ from holdfast.backends.dynamodb.heads import Heads
 from holdfast.backends.dynamodb.items import (
     Head,
     Item,
+    blobs_in,
     head_of,
     labels_in,
     names_in,
@@ -287,7 +288,7 @@ class Reads:
             if Key(thread, (task := task_in(item)).ns, task.id) in asked_for
         ]
         long = {Place(item["p"]["B"], keys.BLOB + name) for _, item, task in tasks for name in task.blobs()}
-        blobs = {item["s"]["B"][1:]: item["v"]["B"] for item in await self.wire.get_many(long)}
+        blobs = blobs_in(await self.wire.get_many(long))
         writes = [(item["e"]["B"], write) for thread, item, task in tasks for write in writes_in(thread, task, blobs)]
         return Read(segments, writes, is_whole and len(blobs) == len(long), found)
 

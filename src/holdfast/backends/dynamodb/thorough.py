@@ -12,11 +12,13 @@ from holdfast.backends.dynamodb import keys
 from holdfast.backends.dynamodb.failures import Cancelled, Unmet
 from holdfast.backends.dynamodb.heads import Heads, Op
 from holdfast.backends.dynamodb.items import (
+    Blobs,
     Entry,
     Head,
     Item,
     Task,
     binary,
+    blobs_in,
     index_item,
     int_of,
     key_of,
@@ -30,6 +32,7 @@ from holdfast.backends.dynamodb.items import (
     task_items,
     text,
     token,
+    value_of,
 )
 from holdfast.backends.dynamodb.keys import Application, Place
 from holdfast.backends.dynamodb.wire import LARGEST, MOST_AT_ONCE, Span, Turns, Wire, put_part, update_part
@@ -53,7 +56,7 @@ class Stored:
     segments: dict[bytes, Item] = field(default_factory=dict)
     others: list[Place] = field(default_factory=list)
     """Journals and long writes."""
-    blobs: dict[bytes, bytes] = field(default_factory=dict)
+    blobs: Blobs = field(default_factory=dict)
     """Long writes that may be written anew."""
     ops: dict[Place, Item | None] = field(default_factory=dict)
     first: list[Item] = field(default_factory=list)
@@ -128,8 +131,8 @@ class Thorough:
             return None
         if any(isinstance(rewrite.old, Write) for rewrite in change.rewrites):
             named = [name for item in stored.tasks.values() for name in task_in(item).blobs()]
-            blobs = await self._wire.get_many(Place(self._place, keys.BLOB + name) for name in named)
-            stored.blobs = {item["s"]["B"][1:]: item["v"]["B"] for item in blobs}
+            places = [Place(self._place, keys.BLOB + name) for name in named]
+            stored.blobs = blobs_in(await self._wire.get_many(places))
         return stored
 
     async def _read_all(self, prefix: bytes, attributes: tuple[str, ...] = ()) -> list[Item]:
@@ -276,20 +279,23 @@ class Thorough:
                     item = stored.segments.get(keys.segment(old.log, old.seq))
                     if item and item["e"]["B"] == stored.epoch and item.get("v") == binary(old.data):
                         stored.ops[place_of(item)] = segment_item(self._place, new, stored.epoch)
-                case Rewrite(Write() as old, Write() as new):
-                    self._rewrite_write(stored, old, new)
+        self._rewrite_writes(stored, rewrites)
 
-    def _rewrite_write(self, stored: Stored, old: Write, new: Write) -> None:
-        item = stored.tasks.get(keys.task(old.key.ns, old.key.id, old.task))
-        task = task_in(item) if item else None
-        entry = task.entries.get((old.idx, old.part)) if task else None
-        if task is None or entry is None or self._bytes_of(stored, entry) != old.value:
-            return
-        entries = {**task.entries, (old.idx, old.part): Entry(entry.channel, entry.path, new.value)}
-        self._put_task(stored, task, task._replace(entries=entries))
-
-    def _bytes_of(self, stored: Stored, entry: Entry) -> bytes:
-        return stored.blobs.get(entry.blob, b"") if entry.blob else entry.value
+    def _rewrite_writes(self, stored: Stored, rewrites: Sequence[Rewrite]) -> None:
+        tasks: dict[bytes, Task] = {}
+        for old, new in rewrites:
+            if not isinstance(old, Write) or not isinstance(new, Write):
+                continue
+            at = keys.task(old.key.ns, old.key.id, old.task)
+            if at in stored.tasks and at not in tasks:
+                tasks[at] = task_in(stored.tasks[at])
+            entry = tasks[at].entries.get((old.idx, old.part)) if at in tasks else None
+            if entry is not None and value_of(entry, stored.blobs) == old.value:
+                tasks[at].entries[old.idx, old.part] = Entry(entry.channel, entry.path, new.value)
+        for at, task in tasks.items():
+            before = task_in(stored.tasks[at])
+            if task != before:
+                self._put_task(stored, before, task)
 
     # Putting it in place.
 
