@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ class GCS(Kind):
 
     name = "gcs"
     port = 14443
+    stop = signal.SIGKILL  # there is nothing that it could keep
 
     def version(self) -> str | None:
         return _VERSION if _program().exists() else None

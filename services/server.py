@@ -37,7 +37,7 @@ class Kind(ABC):
     wanted: ClassVar[bool] = True  # it is up when nobody says which; no test wants the others yet
     trusted: ClassVar[bool] = False  # it is ours, and runs as the user that we are
     optional: ClassVar[bool] = False  # where it can't be had, tests go without, even on CI
-    stop: ClassVar[signal.Signals] = signal.SIGTERM  # what ends it in good order without waiting for clients
+    stop: ClassVar[signal.Signals] = signal.SIGTERM  # what ends it in good order without waiting for clients, or KILL
 
     @abstractmethod
     def version(self) -> str | None:
@@ -124,7 +124,9 @@ class Instance:
 
     def stop(self) -> None:
         """End it in good order, or by force if that takes too long; without effect if it does not run."""
-        if self.process is not None and self.running():
+        if self.kind.stop == signal.SIGKILL:
+            self.kill()
+        elif self.process is not None and self.running():
             tree = self.process.tree()
             self.process.signal(self.kind.stop)
             self.process.signal(signal.SIGCONT)
