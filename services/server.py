@@ -131,7 +131,9 @@ class Instance:
             self.process.signal(self.kind.stop)
             self.process.signal(signal.SIGCONT)
             if not processes.ended(tree, 10):
-                self.kill()
+                for process in tree:  # children, too, of one that has ended
+                    process.signal(signal.SIGKILL)
+                processes.ended(tree, 10)
 
     def kill(self) -> None:
         """End all its processes at once, as `kill -9` does: what it had not written is lost."""
