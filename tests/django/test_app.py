@@ -277,6 +277,23 @@ def test_routers_choose_the_database(corner: Corner) -> None:
     assert [info.thread for info in checkpointer(corner).threads()] == ["t"]
 
 
+def test_models_are_where_their_threads_are(tmp_path: Any) -> None:
+    """Those that lead to a thread, and those that the context is looked up in."""
+    with database("sqlite", tmp_path, migrate=False) as alias:
+        context = {"CONTEXT": {"team": "talk__team__name"}}
+        with override_settings(HOLDFAST={"DATABASE": alias, **context}):
+            told = [message.msg for message in run_checks() if message.id == "holdfast.E007"]
+    assert sorted(
+        label for label in ("Bookmark", "Report", "Talk", "Team") for each in told if f"talk.{label}," in each
+    ) == [
+        "Bookmark",
+        "Report",
+        "Talk",
+        "Team",
+    ]
+    assert len(told) == 4
+
+
 def test_routers_choose_where_tables_are(tmp_path: Any) -> None:
     class Router:
         def allow_migrate(self, db: str, app_label: str, **_: Any) -> bool | None:

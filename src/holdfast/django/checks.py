@@ -1,13 +1,14 @@
 """What Django's system checks say of the settings, before anything is served with them."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import FieldError
-from django.db import connections
+from django.db import connections, router
 
 from holdfast.django import conf
 from holdfast.django.formats import VENDORS
@@ -30,7 +31,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
             check(found)
         except conf.BadSetting as error:
             messages.append(_error("E002", f'HOLDFAST["{error.name}"] {error.wrong}', error.hint))
-    return [*messages, *_context(found), *_database(found)]
+    return [*messages, *_context(found), *_database(found), *_elsewhere(found)]
 
 
 def _context(found: conf.Settings) -> Iterable[CheckMessage]:
@@ -83,6 +84,42 @@ def _database(found: conf.Settings) -> Iterable[CheckMessage]:
             hint='Set "OPTIONS": {"transaction_mode": "IMMEDIATE"} (Django 5.1 and newer), or no ATOMIC_REQUESTS.',
             id="holdfast.W001",
         )
+
+
+def _elsewhere(found: conf.Settings) -> Iterable[CheckMessage]:
+    """Models that lead to threads of another database, where no thread of theirs has its checkpoints."""
+    from holdfast.django.checkpointer import alias_of  # noqa: PLC0415 - it imports LangGraph
+
+    alias = alias_of(found)
+    for model, by in {**_in_context(found), **_leading_to_threads()}.items():
+        if (its := router.db_for_write(model)) != alias:
+            yield _error(
+                "E007",
+                f"{by} leads from threads in the database {alias!r} to {model._meta.label}, which is in {its!r}.",
+                f'Keep them together: by HOLDFAST["DATABASE"] = {its!r}, or by a router.',
+            )
+
+
+def _leading_to_threads() -> dict[Any, str]:
+    thread = apps.get_model("holdfast", "Thread")
+    return {
+        model: field.name
+        for model in apps.get_models(include_auto_created=True)
+        for field in model._meta.local_fields
+        if model._meta.app_label != "holdfast"
+        and field.remote_field
+        and field.remote_field.model._meta.concrete_model is thread
+    }
+
+
+def _in_context(found: conf.Settings) -> dict[Any, str]:
+    thread = apps.get_model("holdfast", "Thread")
+    models: dict[Any, str] = {}
+    for name, lookup in found.context.items():
+        with suppress(FieldError):  # which is told of above
+            path = thread.objects.all().query.names_to_path(lookup.split("__"), thread._meta)[0]
+            models.update((step.to_opts.model, f'HOLDFAST["CONTEXT"]["{name}"]') for step in path)
+    return models
 
 
 def _begins_immediate(described: Any) -> bool:
