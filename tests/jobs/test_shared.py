@@ -15,7 +15,7 @@ from jobs_worker import processes, said
 from jobslab import corner
 
 import holdfast
-from holdfast.jobs import CheckpointConfigMismatchError, JobLocked, JobStore, JobTaken
+from holdfast.jobs import CheckpointConfigMismatchError, JobLocked, JobStore, JobTaken, SharedJob
 from holdfast.jobs.merging import added, without
 
 
@@ -181,3 +181,116 @@ def test_metrics_add_up() -> None:
         "new": None,
     }
     assert without(base, base) == {}
+
+
+# Loops that are left, and what is added outside of them.
+
+
+def test_a_worker_that_leaves_a_loop_goes_on_in_another(url: str) -> None:
+    with holdfast.worker("j", store=url, every=4) as job:
+        for item in job.track([f"a{n}" for n in range(10)]):
+            job.entities.append(item)
+            if item == "a2":
+                break
+        second = []
+        for item in job.track([f"b{n}" for n in range(6)]):
+            second.append(item)
+            job.entities.append(item)
+    assert second == [f"b{n}" for n in range(6)]
+    with holdfast.worker("j", store=url) as job:
+        assert list(job.track([f"a{n}" for n in range(10)])) == [f"a{n}" for n in range(2, 10)]
+    with JobStore(url, job="j") as store:
+        assert list(store.stream()) == ["a0", "a1", *second]
+
+
+def test_an_async_worker_that_leaves_a_loop_goes_on_in_another(url: str) -> None:
+    async def work() -> list[Any]:
+        async with holdfast.worker("j", store=url, every=4) as job:
+            async for item in job.atrack(range(10)):
+                job.entities.append(item)
+                if item == 2:
+                    break
+            return [item async for item in job.atrack(range(6))]
+
+    assert asyncio.run(work()) == list(range(6))
+    with JobStore(url, job="j") as store:
+        assert list(store.stream()) == [0, 1]
+
+
+def test_a_worker_gets_back_what_it_had_claimed_and_left(url: str) -> None:
+    with holdfast.worker("j", store=url, every=4) as job:
+        for item in job.track(range(10), name="same"):
+            job.metrics["n"] = job.metrics.get("n", 0) + 1
+            if item == 2:
+                break
+        with holdfast.worker("j", store=url) as other:
+            assert next(other.track(range(10), name="same")) == 4
+        for _ in job.track(range(10), name="same"):
+            job.metrics["n"] = job.metrics.get("n", 0) + 1
+    with JobStore(url, job="j") as store:
+        latest = store.find_latest()
+        assert latest is not None
+        assert latest.metrics == {"n": 10}
+        assert latest.is_complete()
+
+
+def test_one_loop_of_a_worker_at_a_time(url: str) -> None:
+    with holdfast.worker("j", store=url) as job:
+        for _ in job.track(range(2)):
+            with pytest.raises(RuntimeError, match="one at a time"):
+                next(job.track(range(2)))
+
+
+def test_what_a_worker_adds_outside_of_its_loops_is_saved(url: str) -> None:
+    for name in ("first", "second"):
+        with holdfast.worker("j", store=url) as job:
+            job.entities.append({"from": f"{name}: before"})
+            for item in job.track(range(2)):
+                job.entities.append({"from": f"{name}: {item}"})
+            job.entities.append({"from": f"{name}: after"})
+            job.metrics["workers"] = 1
+    with JobStore(url, job="j") as store:
+        latest = store.find_latest()
+        assert latest is not None
+        assert [entity["from"] for entity in latest.entities] == [
+            "first: before",
+            "first: 0",
+            "first: 1",
+            "first: after",
+            "second: before",
+            "second: after",
+        ]
+        assert latest.metrics == {"workers": 2}
+        assert (latest.chunk_index, latest.total_chunks) == (2, 2)
+
+
+def test_a_signal_while_a_worker_leaves_comes_afterwards(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave = SharedJob._leave
+
+    async def interrupted(self: SharedJob) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await leave(self)
+
+    monkeypatch.setattr(SharedJob, "_leave", interrupted)
+    with pytest.raises(SystemExit), holdfast.worker("j", store=url) as job:
+        job.entities.append(1)
+    with JobStore(url, job="j") as store:
+        assert list(store.stream()) == [1]
+
+
+def test_sigterm_ends_an_async_worker_when_it_has_saved(url: str) -> None:
+    async def work() -> None:
+        async with holdfast.worker("j", store=url) as job:
+            async for item in job.atrack(range(100)):
+                job.entities.append(item)
+                if item == 5:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.01)
+
+    with pytest.raises(SystemExit) as caught:
+        asyncio.run(work())
+    assert caught.value.code == 143
+    with JobStore(url, job="j") as store:
+        found = list(store.stream())
+        assert found == list(range(len(found)))
+        assert len(found) >= 5

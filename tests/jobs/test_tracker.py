@@ -15,7 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast
-from holdfast.jobs import CheckpointConfigMismatchError, JobLocked, JobStore, JobTaken
+from holdfast.jobs import CheckpointConfigMismatchError, JobLock, JobLocked, JobStore, JobTaken
+from holdfast.jobs.growing import Growing
 
 ITEMS = [f"chunk {n}" for n in range(50)]
 
@@ -399,3 +400,148 @@ def test_a_progress_bar_starts_where_the_job_stopped(url: str, capsys: pytest.Ca
     shown = capsys.readouterr().err
     assert "j" in shown
     assert "50/50" in shown
+
+
+# Loops that are left, and what interrupts a save.
+
+
+def streamed(url: str) -> list[Any]:
+    with JobStore(url, job="j") as store:
+        return list(store.stream())
+
+
+@pytest.mark.parametrize("how", ["break", "caught", "held"])
+def test_a_loop_that_is_left_halfway_leaves_nothing_of_its_item(url: str, how: str) -> None:
+    seen: list[int] = []
+    for stop in (3, None):
+        with holdfast.job("j", store=url) as job:
+            loop = job.track(range(6)) if how == "held" else None
+            try:
+                for item in loop or job.track(range(6)):
+                    job.entities.append(item)
+                    job.log("more").append(item)
+                    job.metrics["n"] = job.metrics.get("n", 0) + 1
+                    job.state.setdefault("seen", []).append(item)
+                    if item == stop:
+                        if how == "caught":
+                            raise Stop
+                        break
+            except Stop:
+                pass
+            if how != "held":
+                job.save()
+                assert job.done == (6 if stop is None else stop)
+                job.entities.append("after")
+            seen = [found for found in job.entities if found != "after"]
+    assert seen == list(range(6))
+    with holdfast.job("j", store=url) as job:
+        assert (list(job.log("more")), job.metrics, job.state) == (seen, {"n": 6}, {"seen": seen})
+        assert job.entities[3] == ("after" if how != "held" else 3)
+
+
+def test_an_async_loop_that_is_left_halfway_leaves_nothing_of_its_item(url: str) -> None:
+    async def run(stop: int | None) -> list[Any]:
+        async with holdfast.job("j", store=url) as job:
+            async for item in job.atrack(range(6), key=str):
+                job.entities.append(item)
+                if item == stop:
+                    break
+            job.entities.append("between")
+            async for item in job.atrack("ab"):
+                job.entities.append(item)
+            return [found async for found in job.entities]
+
+    assert asyncio.run(run(3)) == [0, 1, 2, "between", "a", "b"]
+    assert asyncio.run(run(None)) == [0, 1, 2, "between", "a", "b", 3, 4, 5, "between"]
+
+
+def test_a_loop_that_is_left_goes_back_as_far_as_the_state_is_known(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where copies of the state are rare, several items are done again, and counted once."""
+    monkeypatch.setattr("holdfast.jobs.tracker._FREE", -1.0)
+    monkeypatch.setattr("holdfast.jobs.tracker._SHARE", 0.0)
+    for stop in (5, None):
+        with holdfast.job("j", store=url, every=3) as job:
+            for item in job.track(range(8), key=str):
+                job.entities.append(item)
+                if item == stop:
+                    break
+            assert job.done == len(job.entities) == (3 if stop else 8)
+    assert streamed(url) == list(range(8))
+
+
+def test_a_list_is_read_as_it_was_while_it_is_saved(url: str) -> None:
+    with holdfast.job("j", store=url, every=2) as job:
+        job.entities.extend(range(10))
+        assert list(job.track(job.entities)) == list(range(10))
+
+    async def run() -> list[int]:
+        async with holdfast.job("j", store=url, every=2) as job:
+            job.entities.extend(range(10, 20))
+            return [item async for item in job.atrack(job.entities, name="async")]
+
+    assert asyncio.run(run()) == list(range(20))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_interrupts_a_save_waits_until_it_is_booked(
+    url: str, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = Growing.saved
+
+    def interrupted(self: Growing, *arguments: Any) -> None:
+        saved(self, *arguments)
+        if len(self) == 3:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Growing, "saved", interrupted)
+    # The outer one's handler is the one that raises, and it knows nothing of the inner one's save.
+    with (  # noqa: PT012 - the point
+        holdfast.job("outer", store=url),
+        pytest.raises((KeyboardInterrupt, SystemExit)) as caught,
+        holdfast.job("j", store=url, every=3) as job,
+    ):
+        for item in job.track(range(8), key=str):
+            job.entities.append(item)
+    assert not hasattr(caught.value, "__notes__")
+    monkeypatch.undo()
+    with holdfast.job("j", store=url, every=3) as job:
+        assert job.done == 3
+        for item in job.track(range(8), key=str):
+            job.entities.append(item)
+    assert streamed(url) == list(range(8))
+
+
+def test_an_error_while_a_save_is_booked_does_not_save_it_again_without_its_lists(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, calls = Growing.saved, iter(range(99))
+
+    def interrupted(self: Growing, *arguments: Any) -> None:
+        saved(self, *arguments)
+        if next(calls) == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Growing, "saved", interrupted)
+    with pytest.raises(KeyboardInterrupt), holdfast.job("j", store=url, every=3) as job:  # noqa: PT012 - the point
+        for item in job.track(range(8)):
+            job.entities.append(item)
+    with holdfast.job("j", store=url) as job:
+        for item in job.track(range(8)):
+            job.entities.append(item)
+    assert streamed(url) == list(range(8))
+
+
+def test_a_signal_while_the_job_is_given_back_comes_afterwards(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    free = JobLock._free
+
+    async def interrupted(self: JobLock, core: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await free(self, core)
+
+    monkeypatch.setattr(JobLock, "_free", interrupted)
+    with pytest.raises(SystemExit), holdfast.job("j", store=url):
+        pass
+    assert signal.getsignal(signal.SIGTERM) == before
+    with JobStore(url, job="j") as store:
+        assert store.holder() is None

@@ -53,15 +53,18 @@ class Growing(Sequence[Any]):
         return self._pile.length + len(self._tail)
 
     def __iter__(self) -> Iterator[Any]:
-        for chunk in self._pile.chunks:
+        # What it was when this began, whatever is added or saved on the way.
+        pile, tail = self._pile, self._tail.copy()
+        for chunk in pile.chunks:
             yield from self._read(self._field, chunk)
-        yield from self._tail
+        yield from tail
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        for chunk in self._pile.chunks:
+        pile, tail = self._pile, self._tail.copy()
+        for chunk in pile.chunks:
             for element in await self._aread(self._field, chunk):
                 yield element
-        for element in self._tail:
+        for element in tail:
             yield element
 
     @overload
@@ -102,5 +105,9 @@ class Growing(Sequence[Any]):
     def saved(self, extent: Extent, pile: Pile) -> None:
         """What the list was at some moment is stored now."""
         if extent.tail is self._tail:  # and not cleared since
-            self._pile = pile
-            del self._tail[: extent.length]
+            self._pile, self._tail[: extent.length] = pile, ()  # one step: an interrupt comes before it or after it
+
+    def go_back(self, extent: Extent) -> None:
+        """Be again what the list was at some moment, which is the last that was noted."""
+        del extent.tail[extent.length :]
+        self._pile, self._tail = extent.pile, extent.tail

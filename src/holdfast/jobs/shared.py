@@ -10,7 +10,7 @@ import copy
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -25,11 +25,12 @@ from holdfast.jobs.boards import Board
 from holdfast.jobs.core import Core, Draft, checkpoints
 from holdfast.jobs.done import Ranges
 from holdfast.jobs.errors import CheckpointSaveError, JobTaken
+from holdfast.jobs.loops import Loop
 from holdfast.jobs.merging import Base, added, without
 from holdfast.jobs.models import Checkpoint
-from holdfast.jobs.progress import bar_for
+from holdfast.jobs.progress import Bar, bar_for
 from holdfast.jobs.resuming import Settings, check_config
-from holdfast.jobs.signals import Termination
+from holdfast.jobs.signals import Termination, to_its_end
 from holdfast.jobs.store import JobStore
 from holdfast.jobs.telling import told
 from holdfast.run import run
@@ -52,6 +53,10 @@ class _Mark(NamedTuple):
     length: int
     metrics: dict[str, Any]
 
+    def has_something(self) -> bool:
+        """Whether there is anything to be saved."""
+        return bool(len(self.finished) or self.length or self.metrics)
+
 
 class SharedJob:
     """A worker's part in a shared job: `with holdfast.worker(…) as job:`, or `async with`.
@@ -71,6 +76,7 @@ class SharedJob:
         self._track = ""
         self._total = 0
         self._mark = _Mark(Ranges(), 0, {})
+        self._loop: Loop | None = None
         self._watches: dict[str, Watch] = {}
         self._calls = 0
         self._saved_at = 0.0
@@ -95,55 +101,90 @@ class SharedJob:
 
     def track(self, items: Sequence[Any], *, name: str | None = None) -> Iterator[Any]:
         """The items that this worker gets. It ends when all items are done, by whomever."""
-        self._begin(items, name)
-        bar = bar_for(self.name, self._total, 0, show=self._settings.progress)
+        loop = Loop()
+        self._check_begin()
+        if len(self._mark.finished):  # of another loop, which was left
+            self._save()
+        bar = self._begin(loop, items, name)
         try:
             claim = self._advance()
             while not claim.over:
                 bar.reach(claim.done)
                 for number in claim.items:
+                    loop.is_at_item = True
                     yield items[number]
-                    if self._finish(number):
+                    if self._finish(loop, number):
                         self._save()
                 if not claim.items:
                     time.sleep(_POLL)
                 claim = self._advance()
             bar.reach(claim.done)
         finally:
+            self._left(loop)
             bar.close()
 
-    async def atrack(self, items: Sequence[Any], *, name: str | None = None) -> AsyncIterator[Any]:
+    def atrack(self, items: Sequence[Any], *, name: str | None = None) -> AsyncIterator[Any]:
         """As `track`."""
-        self._begin(items, name)
-        bar = bar_for(self.name, self._total, 0, show=self._settings.progress)
+        loop = Loop()
+        return loop.watch(self._atrack(loop, items, name), self._left)
+
+    async def _atrack(self, loop: Loop, items: Sequence[Any], name: str | None) -> AsyncGenerator[Any]:
+        self._check_begin()
+        if len(self._mark.finished):
+            await self._asave()
+        bar = self._begin(loop, items, name)
         try:
             claim = await self._aadvance()
             while not claim.over:
                 bar.reach(claim.done)
                 for number in claim.items:
+                    loop.is_at_item = True
                     yield items[number]
-                    if self._finish(number):
+                    if self._finish(loop, number):
                         await self._asave()
                 if not claim.items:
                     await asyncio.sleep(_POLL)
                 claim = await self._aadvance()
             bar.reach(claim.done)
         finally:
+            self._left(loop)
             bar.close()
 
-    def _begin(self, items: Sequence[Any], name: str | None) -> None:
+    def _check_begin(self) -> None:
         self._here()
+        if self._loop is not None:
+            msg = f"job {self.name!r} is in a loop over track() already: one at a time"
+            raise RuntimeError(msg)
+
+    def _begin(self, loop: Loop, items: Sequence[Any], name: str | None) -> Bar:
         self._track = f"track-{self._calls}" if name is None else name
         self._calls += name is None
         self._total = len(items)
+        self._note(Ranges())
+        self._loop = loop
+        return bar_for(self.name, self._total, 0, show=self._settings.progress)
 
-    def _finish(self, number: int) -> bool:
+    def _finish(self, loop: Loop, number: int) -> bool:
         """An item is done; whether it is time to save."""
         finished = Ranges(self._mark.finished.pairs())
         finished.add(number)
-        self._mark = _Mark(finished, len(self.entities), copy.deepcopy(self.metrics))
+        self._note(finished)
+        loop.is_at_item = False
         is_late = time.monotonic() - self._saved_at >= self._settings.seconds
         return len(finished) >= self._settings.every or is_late or self._termination.asked
+
+    def _note(self, finished: Ranges) -> None:
+        """Keep in hand what there is now, when no item is half done."""
+        self._mark = _Mark(finished, len(self.entities), copy.deepcopy(self.metrics))
+
+    def _left(self, loop: Loop | None) -> None:
+        """A loop is over. If it was left in the middle of an item, what that had added is dropped."""
+        if loop is None or loop is not self._loop:
+            return
+        self._loop = None
+        if loop.is_at_item:
+            del self.entities[self._mark.length :]
+            self.metrics = copy.deepcopy(self._mark.metrics)
 
     def _advance(self) -> Claim:
         with self._termination, told(CheckpointSaveError, "save checkpoint"):
@@ -153,7 +194,7 @@ class SharedJob:
 
     async def _aadvance(self) -> Claim:
         with told(CheckpointSaveError, "save checkpoint"):
-            return await self._turn(claims=True)
+            return await to_its_end(self._turn(claims=True))
 
     def _save(self) -> None:
         with self._termination, told(CheckpointSaveError, "save checkpoint"):
@@ -162,14 +203,14 @@ class SharedJob:
 
     async def _asave(self) -> None:
         with told(CheckpointSaveError, "save checkpoint"):
-            await self._turn(claims=False)
+            await to_its_end(self._turn(claims=False))
 
     # What happens to the board and to the checkpoint, in one change.
 
     async def _turn(self, *, claims: bool) -> Claim:
         """Save what is done and, if asked to, claim the next items."""
         core, mark = self._here(), self._mark
-        if not len(mark.finished):
+        if not mark.has_something():
             return await self._only_claim(core)
         claim = Claim((), over=False, done=0)
 
@@ -178,7 +219,7 @@ class SharedJob:
             board = self._my_board(core, sight)
             base = await Base.read(core, sight)
             base.done(self._track).update(mark.finished)
-            board.claims[self._worker][self._track].remove(mark.finished)
+            board.claims[self._worker].setdefault(self._track, Ranges()).remove(mark.finished)
             if claims:
                 claim = self._claim(board, base)
             return self._draft(core, base, mark, board)
@@ -213,14 +254,16 @@ class SharedJob:
         board.expel(self._watches, self._worker)
         done = base.done(self._track)
         taken = Ranges(done.pairs())
-        taken.update(board.claimed(self._track))
+        taken.update(board.claimed(self._track, but=self._worker))
         left = self._total - len(taken)
         # Fewer and fewer towards the end, so that all are busy until then.
         most = max(1, min(self._settings.every, left // (2 * max(1, len(board.leases)))))
         numbers = tuple(number for _, number in zip(range(most), taken.missing(self._total), strict=False))
-        mine = board.claims[self._worker].setdefault(self._track, Ranges())
+        # It has nothing else in hand: what it had claimed before is done, or was left to others.
+        mine = Ranges()
         for number in numbers:
             mine.add(number)
+        board.claims[self._worker] = {self._track: mine}
         return Claim(numbers, len(done) >= self._total, len(done))
 
     def _my_board(self, core: Core, sight: Sight) -> Board:
@@ -231,12 +274,12 @@ class SharedJob:
                 "and others have taken over what it had claimed. Nothing was overwritten; start it again"
             )
             raise JobTaken(msg)
-        board.claims[self._worker].setdefault(self._track, Ranges())
         return board
 
     def _draft(self, core: Core, base: Base, mark: _Mark, board: Board) -> Draft:
         now, settings = datetime.now(UTC), self._settings
-        base.totals[self._track] = self._total
+        if self._track:
+            base.totals[self._track] = self._total
         index = sum(len(base.done(track)) for track in base.totals)
         metrics = added(base.metrics, mark.metrics)
         growth = Growth(base.entities, self.entities[: mark.length])
@@ -276,26 +319,30 @@ class SharedJob:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        if self._thread is not None and self._pid == os.getpid():
-            self._thread.join()
-        try:
-            with self._termination, told(CheckpointSaveError, "save checkpoint"):
-                run(self._leave())
-        except HoldfastError as problem:
-            if error is None:
-                raise
-            error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
-        finally:
-            self._core = None
-            self._termination.end()
-            if self._owns_store:
-                self.store.close()
+        with self._termination:
+            self._stop.set()
+            if self._thread is not None and self._pid == os.getpid():
+                self._thread.join()
+            try:
+                self._come_to_an_end(kind)
+                with told(CheckpointSaveError, "save checkpoint"):
+                    run(self._leave())
+            except HoldfastError as problem:
+                if error is None:
+                    raise
+                error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
+            finally:
+                self._core = None
+                self._termination.end()
+                if self._owns_store:
+                    self.store.close()
 
     async def __aenter__(self) -> Self:
         core = await self.store._asyncio()  # noqa: SLF001 - one of us
         await self._join(core)
         self._task = asyncio.create_task(self._beat_in_task(), name="holdfast-worker")
+        self._termination = Termination.of_task()
+        self._termination.begin()
         return self
 
     async def __aexit__(
@@ -306,16 +353,25 @@ class SharedJob:
             with suppress(asyncio.CancelledError):
                 await self._task
         try:
+            self._come_to_an_end(kind)
             with told(CheckpointSaveError, "save checkpoint"):
-                await self._leave()
+                await to_its_end(self._leave())
         except HoldfastError as problem:
             if error is None:
                 raise
             error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
         finally:
             self._core = None
+            self._termination.end()
             if self._owns_store:
                 await self.store.aclose()
+        if isinstance(error, asyncio.CancelledError) and (code := self._termination.exit_code()) is not None:
+            raise SystemExit(code)
+
+    def _come_to_an_end(self, kind: type[BaseException] | None) -> None:
+        self._left(self._loop)
+        if kind is None:  # what was added after the last loop
+            self._note(self._mark.finished)
 
     async def _join(self, core: Core) -> None:
         """Go to the board, if the configuration is that of the others."""
@@ -342,7 +398,7 @@ class SharedJob:
 
     async def _leave(self) -> None:
         """Save what is done, then leave the board."""
-        if len(self._mark.finished):
+        if self._mark.has_something():
             await self._turn(claims=False)
         await self._at_board(lambda board: board.remove(self._worker))
 

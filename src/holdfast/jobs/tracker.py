@@ -7,7 +7,7 @@ trace: its item is done again, and what it had added by then is not saved.
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -23,10 +23,11 @@ from holdfast.jobs.core import NS, Core, Draft
 from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError, JobLocked
 from holdfast.jobs.fields import KEYS, take_apart
 from holdfast.jobs.growing import Extent, Growing
+from holdfast.jobs.loops import Loop
 from holdfast.jobs.models import Checkpoint
 from holdfast.jobs.progress import Bar, bar_for
 from holdfast.jobs.resuming import Resumed, Settings, resume
-from holdfast.jobs.signals import Termination
+from holdfast.jobs.signals import Termination, to_its_end
 from holdfast.jobs.store import JobStore
 from holdfast.jobs.streams import read_part
 from holdfast.jobs.telling import told
@@ -46,7 +47,7 @@ class Mark(NamedTuple):
     state: Any
     done: int
     total: int
-    files: int
+    files: int | None
 
 
 class Job:
@@ -69,7 +70,7 @@ class Job:
         self._noted: dict[str, dict[str, Any]] = {}
         self._piles: dict[str, Pile] = {}
         self._calls = 0
-        self._is_inside = False
+        self._loop: Loop | None = None
         self._lock = store.lock(wait=settings.wait, seconds=settings.lease, holder=settings.holder)
         self._termination = Termination()
         self._core: Core | None = None
@@ -133,22 +134,24 @@ class Job:
         They are told apart by their place, so they must come in the same order each time; if they don't, that is an
         error where it can be seen. With `key`, which names an item, the order is free and there may be new ones.
         """
-        track, bar = self._begin(items, total, name)
+        loop = Loop()
+        track, bar = self._begin(loop, items, total, name)
         try:
             for item in track.left(items, key):
                 self._lock.check()
+                loop.is_at_item = True
                 yield item.value
-                if self._finish(track, item, bar):
+                if self._finish(loop, track, item, bar):
                     self._save_now()
             self._end(track)
         except CheckpointConfigMismatchError:
             self._mark = None  # nothing is changed
             raise
         finally:
-            self._is_inside = False
+            self._left(loop)
             bar.close()
 
-    async def atrack(
+    def atrack(
         self,
         items: Iterable[Any] | AsyncIterable[Any],
         *,
@@ -157,36 +160,48 @@ class Job:
         name: str | None = None,
     ) -> AsyncIterator[Any]:
         """As `track`, for an iterable of either kind."""
-        track, bar = self._begin(items, total, name)
+        loop = Loop()
+        return loop.watch(self._atrack(loop, items, key, total, name), self._left)
+
+    async def _atrack(
+        self,
+        loop: Loop,
+        items: Iterable[Any] | AsyncIterable[Any],
+        key: Callable[[Any], str] | None,
+        total: int | None,
+        name: str | None,
+    ) -> AsyncGenerator[Any]:
+        track, bar = self._begin(loop, items, total, name)
         try:
             async for item in track.aleft(items, key):
                 self._lock.check()
+                loop.is_at_item = True
                 yield item.value
-                if self._finish(track, item, bar):
+                if self._finish(loop, track, item, bar):
                     await self._asave_now()
             self._end(track)
         except CheckpointConfigMismatchError:
             self._mark = None  # nothing is changed
             raise
         finally:
-            self._is_inside = False
+            self._left(loop)
             bar.close()
 
     def save(self) -> None:
         """Save now: all that is finished. Inside of a loop over `track`, that is up to the last item that is done."""
-        if not self._is_inside:
+        if self._loop is None:
             self._note()
         self._save_now()
 
     async def asave(self) -> None:
         """As `save`."""
-        if not self._is_inside:
+        if self._loop is None:
             self._note()
         await self._asave_now()
 
-    def _begin(self, items: object, total: int | None, name: str | None) -> tuple[Track, Bar]:
+    def _begin(self, loop: Loop, items: object, total: int | None, name: str | None) -> tuple[Track, Bar]:
         self._here()
-        if self._is_inside:
+        if self._loop is not None:
             msg = f"job {self.name!r} is in a loop over track() already: one at a time"
             raise RuntimeError(msg)
         if name is None:
@@ -195,12 +210,13 @@ class Job:
         track = self._track(name)
         track.expect(total if total is not None else len(items) if isinstance(items, Sized) else None)
         self._note()
-        self._is_inside = True
+        self._loop = loop
         return track, bar_for(self.name, track.total, len(track), show=self._settings.progress)
 
-    def _finish(self, track: Track, item: Item, bar: Bar) -> bool:
+    def _finish(self, loop: Loop, track: Track, item: Item, bar: Bar) -> bool:
         """An item is done; whether it is time to save."""
         track.finish(item)
+        loop.is_at_item = False
         bar.reach(len(track))
         self._items_since += 1
         now, settings = time.monotonic(), self._settings
@@ -217,19 +233,31 @@ class Job:
         track.exhausted()
         self._note()
 
+    def _left(self, loop: Loop | None) -> None:
+        """A loop is over. If it was left in the middle of an item, the job is again what it was before."""
+        if loop is None or loop is not self._loop:
+            return
+        self._loop = None
+        mark = self._mark
+        if not loop.is_at_item or mark is None:
+            return
+        for field, growing in self._lists.items():
+            growing.go_back(mark.lists.get(field) or Extent(self._piles.get(field, EMPTY), [], 0))
+        self._tracks, self._noted = {}, mark.tracks
+        self.metrics, self.state, self.files_processed = copy.deepcopy(mark.metrics), _copy(mark.state), mark.files
+
     # What is saved.
 
     def _note(self) -> None:
         """Keep in hand what the job is now, which is when an item has just been finished."""
-        state = self.state
         self._mark = Mark(
             tracks={name: self._track(name).note() for name in {**self._noted, **self._tracks}},
             lists={field: growing.extent() for field, growing in self._lists.items()},
             metrics=copy.deepcopy(self.metrics),
-            state=state.model_copy(deep=True) if isinstance(state, BaseModel) else copy.deepcopy(state),
+            state=_copy(self.state),
             done=self.done,
             total=self.total,
-            files=self.done if self.files_processed is None else self.files_processed,
+            files=self.files_processed,
         )
         self._is_saved = False
 
@@ -242,22 +270,19 @@ class Job:
 
     async def _asave_now(self) -> None:
         if self._mark is not None and not self._is_saved:
-            mark = self._mark
             with told(CheckpointSaveError, "save checkpoint"):
-                saved = asyncio.ensure_future(self._here().save(self._draft(mark)))
-                try:
-                    packing = await asyncio.shield(saved)
-                except asyncio.CancelledError:  # what is under way is finished, so that it is known what is saved
-                    self._rebase(mark, (await saved).piles)
-                    raise
-                self._rebase(mark, packing.piles)
+                await to_its_end(self._astore(self._mark))
+
+    async def _astore(self, mark: Mark) -> None:
+        self._rebase(mark, (await self._here().save(self._draft(mark))).piles)
 
     def _rebase(self, mark: Mark, piles: Mapping[str, Pile]) -> None:
         """What was in hand is stored: its lists are let go."""
+        lists = {field: Extent(piles[field], extent.tail, 0) for field, extent in mark.lists.items()}
+        # First of all: a list that is let go must not be saved once more without what it had.
+        self._mark, self._is_saved = mark._replace(lists=lists), True
         for field, extent in mark.lists.items():
             self._lists[field].saved(extent, piles[field])
-        lists = {field: Extent(piles[field], extent.tail, 0) for field, extent in mark.lists.items()}
-        self._mark, self._is_saved = mark._replace(lists=lists), True
         self._items_since, self._saved_at = 0, time.monotonic()
 
     def _draft(self, mark: Mark) -> Draft:
@@ -269,7 +294,7 @@ class Job:
             "job.config": settings.config,
             "job.config_hash": settings.config_hash,
             "job.progress": [mark.done, mark.total],
-            "job.files": self.files_processed and mark.files,
+            "job.files": mark.files,
         }
         if isinstance(mark.state, BaseModel):
             fields, lists = take_apart(mark.state)
@@ -282,7 +307,7 @@ class Job:
             "created_at": now.isoformat(),
             "chunk_index": mark.done,
             "total_chunks": mark.total,
-            "files_processed": mark.files,
+            "files_processed": mark.done if mark.files is None else mark.files,
             "entities_extracted": pile.length + length,
             "metrics": mark.metrics,
             "config_hash": settings.config_hash,
@@ -307,20 +332,18 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                self._note()
-            self._is_inside = False
-            with self._termination:
+        with self._termination:
+            try:
+                self._left(self._loop)
+                if kind is None:
+                    self._note()
                 self._save_at_exit(error)
-        finally:
-            self._core = None
-            self._lock.__exit__(kind, error, trace)
-            self._termination.end()
-            if self._owns_store:
-                self.store.close()
-        if error is None:
-            self._termination.leave()
+            finally:
+                self._core = None
+                self._lock.__exit__(kind, error, trace)
+                self._termination.end()
+                if self._owns_store:
+                    self.store.close()
 
     async def __aenter__(self) -> Self:
         await self._lock.__aenter__()
@@ -332,13 +355,7 @@ class Job:
             await self._lock.__aexit__(type(error), error, error.__traceback__)
             raise
         self._start(core, found)
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-
-        def cancel() -> None:
-            if task is not None:
-                loop.call_soon_threadsafe(task.cancel)
-
-        self._termination = Termination(cancel)
+        self._termination = Termination.of_task()
         self._termination.begin()
         return self
 
@@ -346,9 +363,9 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            self._left(self._loop)
             if kind is None:
                 self._note()
-            self._is_inside = False
             await self._asave_at_exit(error)
         finally:
             self._core = None
@@ -393,7 +410,7 @@ class Job:
             self.resumed_from = found.name
             self.metrics = fields.get("job.metrics", fields.get("metrics", {}))
             self.state = fields.get("job.state", {}) if self._settings.state is None else found.state
-            self.files_processed = fields.get("job.files") or None
+            self.files_processed = fields.get("job.files")
             self._noted = fields.get("job.tracks", {})
             self._piles = found.piles
         if self.store.model is Checkpoint:
@@ -429,3 +446,7 @@ class Job:
 
     async def _chunk(self, field: str, chunk: Chunk) -> list[Any]:
         return await read_part(self._here(), Key(self.name, NS, ""), field, chunk, self.name)
+
+
+def _copy(state: Any) -> Any:
+    return state.model_copy(deep=True) if isinstance(state, BaseModel) else copy.deepcopy(state)
