@@ -69,3 +69,27 @@ def test_what_differs_is_named_by_its_path() -> None:
 def test_what_has_no_canonical_form_is_named() -> None:
     with pytest.raises(TypeError, match=r"config\.model\.client is a object"):
         canonical({"model": {"client": object()}})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"api_keys": ["hunter2"]},
+        {"token": {"v": "hunter2", "more": [{"deep": "hunter2"}]}},
+        {"headers": {"Authorization": "Bearer hunter2", "X-Api-Key": "hunter2"}},
+        {"private_key": "hunter2", "passphrase": "hunter2", "AWS_ACCESS_KEY_ID": "hunter2"},
+        {"db": "postgresql://u:hunter2@h/d"},
+        {"dbs": ["see redis://:hunter2@h:1/0 and https://u:p@hunter2@h/"]},
+        ["mysql://u:hunter2@h/d"],
+        ["https://h/?a=b&api_key=hunter2&c=d", "host=h password=hunter2"],
+        "mysql://u:hunter2@h/d",
+    ],
+)
+def test_secrets_are_hashed_however_deep_they_are(config: Any) -> None:
+    assert "hunter2" not in json.dumps(canonical(config))
+    assert config_hash(config) != config_hash(json.loads(json.dumps(config).replace("hunter2", "other")))
+
+
+def test_what_only_looks_like_a_secret_stays() -> None:
+    config = {"max_tokens": 100, "url": "https://h:80/a:b@c", "keys": ["a"], "at": "a://b c:d@e"}
+    assert canonical(config) == config

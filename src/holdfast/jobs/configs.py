@@ -1,6 +1,7 @@
 """A job's configuration in one canonical form: to be hashed, to be stored, and to be compared key by key.
 
-Secrets never reach the store: those that are marked as such, and text under a name like `api_key`, are hashed.
+Secrets never reach the store: those that are marked as such, all text under a name like `api_key`, and passwords in URLs
+are hashed.
 """
 
 import dataclasses
@@ -15,11 +16,15 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-_SECRET_NAME = re.compile(r"password|passwd|secret|token|api_?key|credential", re.IGNORECASE)
+_NAMES = r"password|passwd|passphrase|secret|token|(?:api|access|private)[_-]?key|credential|authorization|bearer"
+_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
+_ASSIGNED = re.compile(rf"((?:{_NAMES})[\w.-]*=)([^\s&;#]+)", re.IGNORECASE)
+"""In a URL's query, or in a list of settings such as `host=h password=p`."""
+_PASSWORD = re.compile(r"(?<=://)([^\s/?#]*:)([^\s/?#]+)(?=@)")
+"""Of a URL, wherever it stands in a text. A password that was not quoted may have an @ in it."""
 _MISSING = "(not there)"
 
 
@@ -58,8 +63,10 @@ def differences(before: Any, now: Any, prefix: str = "") -> dict[str, tuple[obje
 
 def _canonical(value: Any, where: str) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case for each kind
     match value:
-        case None | bool() | int() | float() | str() if type(value) in (type(None), bool, int, float, str):
+        case None | bool() | int() | float() if type(value) in (type(None), bool, int, float):
             return value
+        case str():
+            return _without_passwords(value)
         case SecretStr() | SecretBytes():
             return _hashed(value.get_secret_value())
         case BaseModel():
@@ -84,7 +91,7 @@ def _canonical(value: Any, where: str) -> Any:  # noqa: C901, PLR0911, PLR0912 -
             return value.total_seconds()
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
-        case decimal.Decimal() | uuid.UUID() | str() | int() | float():
+        case decimal.Decimal() | uuid.UUID() | int() | float():
             return str(value)
         case bytes() | bytearray():
             return _hashed(bytes(value))
@@ -93,7 +100,7 @@ def _canonical(value: Any, where: str) -> Any:  # noqa: C901, PLR0911, PLR0912 -
         case type():
             return f"{value.__module__}.{value.__qualname__}"
         case _ if hasattr(value, "unicode_string"):  # Pydantic's URLs
-            return _without_password(value.unicode_string())
+            return _without_passwords(value.unicode_string())
     msg = (
         f"{where} is a {type(value).__name__}, which has no canonical form: a config is made of Pydantic models, "
         "dataclasses, dicts and plain values. Hand in only what changes the result, such as config={'model': …}"
@@ -105,11 +112,18 @@ def _items(items: Mapping[Any, Any], where: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in items.items():
         name = key if isinstance(key, str) else str(_canonical(key, where))
-        if type(value) is str and _SECRET_NAME.search(name):
-            made[name] = _hashed(value)
-        else:
-            made[name] = _canonical(value, f"{where}.{name}")
+        plain = _canonical(value, f"{where}.{name}")
+        made[name] = _all_hashed(plain) if _SECRET_NAME.search(name) else plain
     return dict(sorted(made.items()))
+
+
+def _all_hashed(plain: Any) -> Any:
+    """What stands under a name that is that of a secret. Numbers stay: `max_tokens` is none."""
+    if isinstance(plain, dict):
+        return {key: _all_hashed(value) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [_all_hashed(value) for value in plain]
+    return _hashed(plain) if isinstance(plain, str) else plain
 
 
 def _hashed(secret: str | bytes) -> str:
@@ -117,6 +131,10 @@ def _hashed(secret: str | bytes) -> str:
     return f"sha256:{hashlib.sha256(b'holdfast config ' + data).hexdigest()[:16]}"
 
 
-def _without_password(url: str) -> str:
-    password = urlsplit(url).password
-    return url.replace(f":{password}@", f":{_hashed(password)}@") if password else url
+def _without_passwords(text: str) -> str:
+    found = _PASSWORD.sub(_with_hash, str(text)) if "://" in text else str(text)
+    return _ASSIGNED.sub(_with_hash, found) if "=" in found else found
+
+
+def _with_hash(found: re.Match[str]) -> str:
+    return found[1] + _hashed(found[2])
