@@ -12,6 +12,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
 from djangolab import Corner, apart, database
+from hypothesis import given
+from hypothesis import strategies as st
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from talk.models import OldBlob, OldCheckpoint, OldRow, OldRowWrite, OldWrite
@@ -19,7 +21,7 @@ from talk.state import Ticket
 
 from holdfast.django import DjangoCheckpointer
 from holdfast.django.management.progress import progress
-from holdfast.django.readable import diff, moment_of
+from holdfast.django.readable import diff, moment_of, pretty
 from holdfast.serde import new_key
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 
@@ -245,3 +247,26 @@ def test_a_diff_shows_what_changed() -> None:
     lines = [(line.kind, line.text.strip()) for line in diff(before, after) if line.kind != "same"]
     assert lines == [("removed", "2"), ("added", "2,"), ("added", "3")]
     assert diff(after, after) == []
+
+
+def test_a_diff_of_much_takes_no_time() -> None:
+    """What is the same at both ends isn't looked at; where too much is left, the diff says so."""
+    many: list[Any] = [{"role": "user", "text": f"{number}"} for number in range(20_000)]
+    kinds = [line.kind for line in diff({"m": many}, {"m": [*many, {"role": "user", "text": "new"}]})]
+    assert (kinds.count("added"), kinds.count("removed"), len(kinds) < 20) == (4, 0, True)
+    before, after = ({"m": [{"text": f"{number} {word}"} for number in range(20_000)]} for word in ("a", "b"))
+    (line,) = diff(before, after)
+    assert "too many" in line.text
+
+
+@given(before=st.lists(st.integers(0, 3), max_size=12), after=st.lists(st.integers(0, 3), max_size=12))
+def test_a_diff_leads_from_one_to_the_other(before: list[int], after: list[int]) -> None:
+    """Its lines, with what is between them, are both of the texts."""
+    lines = diff(before, after)
+    removed, added = (pretty(each).splitlines() for each in (before, after))
+    if "gap" in [line.kind for line in lines]:
+        return
+    for text, kind in ((removed, "removed"), (added, "added")):
+        shown = [line.text for line in lines if line.kind in ("same", kind)]
+        assert any(text[at : at + len(shown)] == shown for at in range(len(text)))
+    assert bool(lines) == (before != after)

@@ -95,7 +95,7 @@ def _elsewhere(found: conf.Settings) -> Iterable[CheckMessage]:
         if (its := router.db_for_write(model)) != alias:
             yield _error(
                 "E007",
-                f"{by} leads from threads in the database {alias!r} to {model._meta.label}, which is in {its!r}.",
+                f"{model._meta.label} is in the database {its!r}, the threads that {by} joins it to are in {alias!r}.",
                 f'Keep them together: by HOLDFAST["DATABASE"] = {its!r}, or by a router.',
             )
 
@@ -103,7 +103,7 @@ def _elsewhere(found: conf.Settings) -> Iterable[CheckMessage]:
 def _leading_to_threads() -> dict[Any, str]:
     thread = apps.get_model("holdfast", "Thread")
     return {
-        model: field.name
+        model: f"its field {field.name!r}"
         for model in apps.get_models(include_auto_created=True)
         for field in model._meta.local_fields
         if model._meta.app_label != "holdfast"

@@ -28,6 +28,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
+from holdfast.django.context import AppContext
 from holdfast.engine.retention import DELETE, KEEP_LATEST
 from holdfast.errors import BadConfig, HoldfastError
 from holdfast.serde import ClassRegistry, Keys, MigrationRegistry
@@ -188,6 +189,9 @@ def _context(name: str, value: object) -> Mapping[str, str]:
         isinstance(key, str) and key.isidentifier() and isinstance(lookup, str) for key, lookup in value.items()
     ):
         raise BadSetting(name, f"is {value!r}", 'it is a dict such as {"team": "conversation__team_id"}')
+    if taken := [key for key in value if hasattr(AppContext, key)]:
+        hint = "such a name can't be read from it; take another one"
+        raise BadSetting(name, f"has {', '.join(map(repr, taken))}, which a context has itself", hint)
     return dict(value)
 
 

@@ -2,8 +2,9 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from holdfast.serde import CheckpointSerializer
 _GREGORIAN = datetime(1582, 10, 15, tzinfo=UTC)
 _BY_TIME = 6
 _CONTEXT = 3
+_LARGEST = 4_000_000
+"""Comparing takes a time that grows with one number of lines times the other; this is about half a second."""
 
 Kind = Literal["added", "removed", "same", "gap"]
 
@@ -79,12 +82,25 @@ def pretty(value: Any) -> str:
 
 def diff(before: Any, after: Any) -> list[Line]:
     """What changed from one state to the next, with some lines around it."""
-    lines = list(_lines(pretty(before).splitlines(), pretty(after).splitlines()))
-    return lines if any(line.kind in ("added", "removed") for line in lines) else []
+    old, new = pretty(before).splitlines(), pretty(after).splitlines()
+    if old == new:
+        return []
+    head = max(_same(old, new) - _CONTEXT, 0)
+    old, new = old[head:], new[head:]
+    tail = max(_same(reversed(old[_CONTEXT:]), reversed(new[_CONTEXT:])) - _CONTEXT, 0)
+    old, new = old[: len(old) - tail], new[: len(new) - tail]
+    if len(old) * len(new) > _LARGEST:
+        return [Line("gap", f"{len(old):,} lines have become {len(new):,} others: too many to be compared.")]
+    return list(_lines(old, new))
+
+
+def _same(old: Iterable[str], new: Iterable[str]) -> int:
+    """How many lines are the same at the beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
 def _lines(old: list[str], new: list[str]) -> Iterator[Line]:
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, old, new)
     for number, group in enumerate(matcher.get_grouped_opcodes(_CONTEXT)):
         if number:
             yield Line("gap", "⋯")
