@@ -230,7 +230,12 @@ def test_records_are_read_only(corner: Corner) -> None:
         ({"CONTEXT": {"count": "talk__title"}}, "has itself"),
         ({"RETENTION": {"weeks": 1}}, '"days"'),
         ({"RETRY": -1}, "number of seconds"),
-        ([], "is a dict"),
+        ({"DATABASE": ["default"]}, "alias of DATABASES"),
+        ({"RETENTION": {"days": True}}, '"days"'),
+        ({"RETENTION": {"days": float("nan")}}, '"days"'),
+        ({"RETENTION": {"days": 1e12}}, '"days"'),
+        ([], "HOLDFAST is []"),
+        (None, "HOLDFAST is None"),
     ],
 )
 def test_settings_are_checked(given: Any, said: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
 from django.db import connections
 from django.test import override_settings
 from djangolab import Corner, apart, database
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from talk.models import OldBlob, OldCheckpoint, OldRow, OldRowWrite, OldWrite
+from talk.models import OldBlob, OldCheckpoint, OldRow, OldRowWrite, OldWrite, Report
 from talk.state import Ticket
 
 from holdfast.django import DjangoCheckpointer
@@ -121,8 +121,66 @@ def test_export_is_readable(tmp_path: Path) -> None:
         (line["checkpoint_id"], line["parent_checkpoint_id"]) for line in lines
     ]
     assert [line["values"]["ticket"]["_data"] for line in lines] == [{"subject": "put out"}, {"subject": "fire"}]
-    with pytest.raises(FileExistsError):
-        told("export", "--output", str(tmp_path / "all.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "--database", "nope"),
+        ("verify", "--thread", "nope"),
+        ("export", "--output", "/nonexistent/all.jsonl"),
+        ("export", "--output", __file__),
+        ("prune",),
+        ("prune", "--thread", "nope"),
+        ("prune", "--days", "-5"),
+        ("prune", "--days", "nan"),
+        ("prune", "--days", "1e12"),
+        ("import-legacy", "--checkpoints", "nope"),
+        ("import-legacy", "--checkpoints", "talk.Nope"),
+        ("import-legacy", "--checkpoints", "talk.Team"),
+        ("import-legacy", "--checkpoints", "talk.OldRow", "--checkpoints-column", "nope=id"),
+    ],
+)
+@pytest.mark.usefixtures("corner")
+def test_what_could_not_be_done_is_a_line_and_a_2(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_from_argv(*command)
+    said = capsys.readouterr().err
+    assert (caught.value.code, "Traceback" in said, "unpack" in said) == (2, False, False)
+
+
+def run_from_argv(*command: str) -> None:
+    """As from a shell."""
+    found: Any = load_command_class("holdfast.django", "holdfast")
+    found.requires_system_checks = []
+    found.run_from_argv(["manage.py", "holdfast", *command])
+
+
+@pytest.mark.usefixtures("corner")
+def test_options_of_django_may_be_behind_the_name() -> None:
+    run_from_argv("verify", "--settings", "talk.settings", "--traceback", "-v", "2", "--no-color", "--pythonpath", ".")
+
+
+def test_prune_goes_on_behind_a_thread_that_is_kept(corner: Corner) -> None:
+    saver = DjangoCheckpointer()
+    report = Report.objects.using(corner.alias).create()
+    threads = ("!", report.thread.thread, "~")  # the one that is kept comes between them
+    for thread in threads:
+        put(saver, thread, name(1), {"m": LONG})
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="1 threads are kept") as caught:
+        call_command(
+            "holdfast",
+            "prune",
+            *(f"--thread={each}" for each in threads),
+            "--strategy",
+            "delete",
+            stdout=out,
+            stderr=out,
+        )
+    assert (caught.value.returncode, "2 threads pruned (delete)" in out.getvalue()) == (1, True)
+    assert report.thread.thread in out.getvalue()
+    assert [info.thread for info in saver.threads()] == [report.thread.thread]
 
 
 OLD = (

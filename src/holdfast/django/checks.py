@@ -25,12 +25,12 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     from django.conf import settings  # noqa: PLC0415 - checks may be run for settings of their own
 
     found, wrong = conf.read(getattr(settings, "HOLDFAST", {}))
-    messages = [_error("E001", f'HOLDFAST["{each.name}"] {each.wrong}', each.hint) for each in wrong]
+    messages = [_error("E001", each.wrong, each.hint) for each in wrong]
     for check in (conf.classes_of, conf.migrations_of):
         try:
             check(found)
         except conf.BadSetting as error:
-            messages.append(_error("E002", f'HOLDFAST["{error.name}"] {error.wrong}', error.hint))
+            messages.append(_error("E002", error.wrong, error.hint))
     return [*messages, *_context(found), *_database(found), *_elsewhere(found)]
 
 

@@ -33,6 +33,7 @@ from holdfast.engine.retention import DELETE, KEEP_LATEST
 from holdfast.errors import BadConfig, HoldfastError
 from holdfast.serde import ClassRegistry, Keys, MigrationRegistry
 
+MOST_DAYS = 100_000
 _LONGEST = 86_400
 _HIGHEST_LEVEL = 22
 
@@ -69,14 +70,15 @@ class BadSetting(BadConfig):
     """An entry of `HOLDFAST` can't be used."""
 
     def __init__(self, name: str, wrong: str, hint: str) -> None:
-        super().__init__(f'HOLDFAST["{name}"] {wrong}: {hint}')
-        self.name, self.wrong, self.hint = name, wrong, hint
+        self.wrong = f'HOLDFAST["{name}"] {wrong}' if name else f"HOLDFAST {wrong}"
+        self.hint = hint
+        super().__init__(f"{self.wrong}: {hint}")
 
 
 def read(given: object) -> tuple[Settings, list[BadSetting]]:
     """The settings as far as they can be used, and all that is wrong with them."""
     if not isinstance(given, Mapping):
-        return Settings(), [BadSetting("", f"is a {type(given).__name__}", "HOLDFAST is a dict")]
+        return Settings(), [BadSetting("", f"is {given!r}", "it is a dict, or left out")]
     found: dict[str, Any] = {}
     wrong: list[BadSetting] = []
     for name, value in given.items():
@@ -141,9 +143,9 @@ def _text(name: str, value: object) -> str:
 
 
 def _alias(name: str, value: object) -> str:
-    if value not in settings.DATABASES:
+    if not isinstance(value, str) or value not in settings.DATABASES:
         raise BadSetting(name, f"is {value!r}", f"it is an alias of DATABASES: {', '.join(settings.DATABASES)}")
-    return str(value)
+    return value
 
 
 def _modules(name: str, value: object) -> tuple[str, ...]:
@@ -203,7 +205,8 @@ def _retention(name: str, value: object) -> Retention | None:
         not isinstance(value, Mapping)
         or not value.keys() <= {"days", "strategy"}
         or not isinstance(value.get("days"), int | float)
-        or value["days"] < 0
+        or isinstance(value["days"], bool)
+        or not 0 <= value["days"] <= MOST_DAYS
         or value.get("strategy", KEEP_LATEST) not in known
     ):
         hint = f'it is {{"days": 90}}, and may have a "strategy": {", ".join(map(repr, known))}'

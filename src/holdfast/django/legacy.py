@@ -98,14 +98,14 @@ def _table(label: str, known: Sequence[str], given: Sequence[str]) -> Table:
     try:
         model = apps.get_model(label)
     except (LookupError, ValueError) as error:
-        msg = f"there is no model {label!r}: {error}"
-        raise CommandError(msg) from error
+        msg = f"there is no model {label!r}: it is an app's label and a model's name, as chat.Checkpoint"
+        raise CommandError(msg, returncode=2) from error
     columns = {name: name for name in known}
     for each in given:
         name, _, lookup = each.partition("=")
         if name not in known:
             msg = f"there is no column {name!r} to be named; known are {', '.join(known)}"
-            raise CommandError(msg)
+            raise CommandError(msg, returncode=2)
         columns[name] = lookup
     found: dict[str, str] = {}
     for name, lookup in columns.items():
@@ -117,10 +117,10 @@ def _table(label: str, known: Sequence[str], given: Sequence[str]) -> Table:
             if lookup != name or name not in _OPTIONAL:
                 option = f"--…-column {name}=LOOKUP"
                 msg = f"{label} has no {lookup!r}: say what it is called by {option} ({error})"
-                raise CommandError(msg) from error
+                raise CommandError(msg, returncode=2) from error
     if missing := [name for name in known if name not in found and name not in _OPTIONAL]:
         msg = f"{label} needs {', '.join(missing)}"
-        raise CommandError(msg)
+        raise CommandError(msg, returncode=2)
     return Table(model, found)
 
 

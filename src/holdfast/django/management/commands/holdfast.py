@@ -1,12 +1,15 @@
 """`manage.py holdfast …`: looking after what is stored."""
 
 import json
+from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models import ProtectedError, RestrictedError
+from django.utils.connection import ConnectionDoesNotExist
 
 from holdfast.django import conf, legacy
 from holdfast.django.checkpointer import DjangoCheckpointer, serializer_of
@@ -33,6 +36,12 @@ class Command(BaseCommand):
         shared.add_argument("--database", metavar="ALIAS", help='instead of the one HOLDFAST["DATABASE"] names')
         shared.add_argument("--thread", action="append", metavar="THREAD", help="only this thread; may be repeated")
         shared.add_argument("--no-progress", action="store_true", help="show no progress bar")
+        # Django's own, which it takes before the command's name only.
+        shared.add_argument("-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS)
+        for name in ("--settings", "--pythonpath"):
+            shared.add_argument(name, default=SUPPRESS, help=SUPPRESS)
+        for name in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+            shared.add_argument(name, action="store_true", default=SUPPRESS, help=SUPPRESS)
 
         def add(name: str, run: Callable[..., None], help: str) -> Any:
             made = commands.add_parser(name, help=help, description=help, parents=[shared], conflict_handler="resolve")
@@ -44,7 +53,7 @@ class Command(BaseCommand):
         made.add_argument("--after", metavar="THREAD", help="go on behind this thread")
         add("verify", self.verify, "Read everything, and list what would not load. Nothing is changed.")
         made = add("prune", self.prune, 'Thin out old threads, as HOLDFAST["RETENTION"] says.')
-        made.add_argument("--days", type=float, help="threads that nothing was put on for so many days")
+        made.add_argument("--days", type=_days, help="threads that nothing was put on for so many days")
         made.add_argument("--strategy", choices=(KEEP_LATEST, *DELETE), help="what becomes of them")
         made.add_argument("--dry-run", action="store_true", help="only say what would be done")
         made = add("export", self.export, "Write checkpoints as lines of readable JSON.")
@@ -54,10 +63,10 @@ class Command(BaseCommand):
         legacy.add_arguments(made)
 
     def handle(self, *_: Any, run: Callable[..., None], **options: Any) -> None:
-        """Run one of them; an error of holdfast's is one line."""
+        """Run one of them; an error that can be expected is one line."""
         try:
             run(**options)
-        except HoldfastError as error:
+        except (HoldfastError, ConnectionDoesNotExist, OSError) as error:
             msg = f"{type(error).__name__}: {error}"
             raise CommandError(msg, returncode=2) from error
 
@@ -109,7 +118,7 @@ class Command(BaseCommand):
         if days is None and not options["thread"]:
             if retention is None:
                 msg = 'say --days, or --thread, or set HOLDFAST["RETENTION"]'
-                raise CommandError(msg)
+                raise CommandError(msg, returncode=2)
             days = retention.days
         strategy = strategy or (retention.strategy if retention else KEEP_LATEST)
         saver = self._saver(**options)
@@ -117,13 +126,22 @@ class Command(BaseCommand):
         if days is not None:
             limit = datetime.now(UTC) - timedelta(days=days)
             chosen = [info for info in chosen if (moment := moment_of(info.latest)) and moment < limit]
+        kept: list[str] = []
         if not dry_run:
             with self._progress("pruning", chosen, options) as bar:
                 for info in chosen:
-                    saver.prune([info.thread], strategy=strategy)
+                    try:
+                        saver.prune([info.thread], strategy=strategy)
+                    except (ProtectedError, RestrictedError) as error:
+                        kept.append(f"thread {info.thread!r}: {error.args[0]}")
                     bar(info.checkpoints)
         verb = "to be pruned" if dry_run else "pruned"
-        self.stdout.write(f"{len(chosen):,} threads {verb} ({strategy})")
+        self.stdout.write(f"{len(chosen) - len(kept):,} threads {verb} ({strategy})")
+        for line in kept:
+            self.stderr.write(line)
+        if kept:
+            msg = f"{len(kept):,} threads are kept by what leads to them"
+            raise CommandError(msg)
 
     def export(self, *, output: str | None, latest: bool, **options: Any) -> None:
         """A line for each checkpoint, the newest of a thread first."""
@@ -168,7 +186,7 @@ class Command(BaseCommand):
         found = list(saver.threads())
         if missing := sorted(set(thread or ()) - {info.thread for info in found}):
             msg = f"there is no thread {', '.join(map(repr, missing))}"
-            raise CommandError(msg)
+            raise CommandError(msg, returncode=2)
         return [info for info in found if not thread or info.thread in thread]
 
     def _progress(self, what: str, chosen: Sequence[ThreadInfo], options: Any) -> Any:
@@ -182,3 +200,12 @@ class Command(BaseCommand):
         if problems:
             msg = f"{len(problems):,} values would not load"
             raise CommandError(msg)
+
+
+def _days(text: str) -> float:
+    """A number of days that a date can be so long ago."""
+    days = float(text)
+    if not 0 <= days <= conf.MOST_DAYS:
+        msg = f"from 0 to {conf.MOST_DAYS:,}"
+        raise ArgumentTypeError(msg)
+    return days
