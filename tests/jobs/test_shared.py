@@ -13,10 +13,15 @@ import jobs_worker
 import pytest
 from jobs_worker import processes, said
 from jobslab import corner
+from pydantic import BaseModel
 
 import holdfast
-from holdfast.jobs import CheckpointConfigMismatchError, JobLocked, JobStore, JobTaken, SharedJob
+from holdfast.jobs import CheckpointConfigMismatchError, CheckpointStoreError, JobLocked, JobStore, JobTaken, SharedJob
 from holdfast.jobs.merging import added, without
+
+
+class Page(BaseModel):
+    page: int = 0
 
 
 @pytest.fixture
@@ -294,3 +299,36 @@ def test_sigterm_ends_an_async_worker_when_it_has_saved(url: str) -> None:
         found = list(store.stream())
         assert found == list(range(len(found)))
         assert len(found) >= 5
+
+
+# Jobs that a single process has begun.
+
+
+def test_a_worker_keeps_what_a_single_process_has_saved(url: str) -> None:
+    with holdfast.job("j", store=url) as job:
+        for item in job.track(range(3)):
+            job.log("seen").append(item)
+        for _ in job.track(["a", "b"], key=str, name="keyed"):
+            pass
+        job.state["large"] = "x" * 5000
+        job.files_processed = 7
+    for _ in range(2):
+        with holdfast.worker("j", store=url) as worker:
+            for item in worker.track(range(6)):
+                worker.entities.append({"item": item})
+    with holdfast.job("j", store=url) as job:
+        assert (list(job.log("seen")), job.state, job.files_processed) == ([0, 1, 2], {"large": "x" * 5000}, 7)
+        assert list(job.track(["a", "b", "c"], key=str, name="keyed")) == ["c"]
+        assert (job.done, job.total) == (9, 9)
+        assert [entity["item"] for entity in job.entities] == [3, 4, 5]
+
+
+def test_a_worker_refuses_what_it_can_not_share(url: str) -> None:
+    with holdfast.job("model", store=url, state=Page()):
+        pass
+    with pytest.raises(CheckpointStoreError, match="model of its own"), holdfast.worker("model", store=url):
+        pass
+    with holdfast.job("keyed", store=url) as job:
+        assert list(job.track(["a"], key=str)) == ["a"]
+    with holdfast.worker("keyed", store=url) as worker, pytest.raises(CheckpointStoreError, match="their names"):
+        next(worker.track(["a", "b"]))

@@ -203,7 +203,7 @@ def test_a_model_is_saved_and_found_again(url: str) -> None:
     assert (found.page, found.names) == (50, ITEMS)
     with JobStore(url, job="j", model=Cursor) as store:
         assert store.find_latest() == found
-        assert [entity["item"] for entity in store.stream(field="job.extra")] == ITEMS
+        assert [entity["item"] for entity in store.stream(field="job.log.extra")] == ITEMS
         assert store.list_checkpoints()[0].chunk_index == 50
 
 
@@ -545,3 +545,44 @@ def test_a_signal_while_the_job_is_given_back_comes_afterwards(url: str, monkeyp
     assert signal.getsignal(signal.SIGTERM) == before
     with JobStore(url, job="j") as store:
         assert store.holder() is None
+
+
+# Names.
+
+
+@pytest.mark.parametrize("name", ["tracks", "state", "config", "files", "progress", "keys.x", "log"])
+def test_a_log_may_have_any_name(url: str, name: str) -> None:
+    with holdfast.job("j", store=url) as job:
+        job.state["kept"] = 1
+        for item in job.track(range(3)):
+            job.log(name).append(item)
+    with holdfast.job("j", store=url) as job:
+        assert (list(job.log(name)), job.done, job.state) == ([0, 1, 2], 3, {"kept": 1})
+
+
+def test_a_log_is_no_field_that_is_no_list(url: str) -> None:
+    with holdfast.job("j", store=url) as job:
+        for name in ("metrics", "version", "config_hash"):
+            with pytest.raises(ValueError, match="is no list"):
+                job.log(name)
+        job.log("entities").append({})
+    with (
+        holdfast.job("j", store=url, state=Cursor(), resume=False) as job,
+        pytest.raises(ValueError, match="is no list"),
+    ):
+        job.log("page")
+
+
+def test_jobs_of_one_event_loop_end_in_any_order(url: str) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    async def run(name: str, count: int) -> None:
+        async with holdfast.job(name, store=url) as job:
+            async for _ in job.atrack(range(count)):
+                await asyncio.sleep(0.001)
+
+    async def both() -> None:
+        await asyncio.gather(run("j", 5), run("k", 10))
+
+    asyncio.run(both())
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before

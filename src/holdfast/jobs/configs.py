@@ -1,7 +1,7 @@
 """A job's configuration in one canonical form: to be hashed, to be stored, and to be compared key by key.
 
-Secrets never reach the store: those that are marked as such, all text under a name like `api_key`, and passwords in URLs
-are hashed.
+Secrets never reach the store: those that are marked as such, all text under a name like `api_key`, and passwords in
+URLs are hashed.
 """
 
 import dataclasses

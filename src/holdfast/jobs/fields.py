@@ -25,6 +25,9 @@ HIDDEN = "job."
 KEYS = "job.keys."
 """The lists of items that are done."""
 
+LOGS = "job.log."
+"""The lists of `job.log(…)`."""
+
 _CREATED = "created_at"
 _VERSION = "version"
 

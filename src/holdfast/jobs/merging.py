@@ -7,17 +7,23 @@ from holdfast.engine.guarded import Sight
 from holdfast.engine.piles import EMPTY
 from holdfast.jobs.core import Core, checkpoints
 from holdfast.jobs.done import Ranges
+from holdfast.jobs.fields import KEYS
 
 
 class Base:
     """What all workers have saved so far."""
 
     def __init__(self, bundle: Bundle | None, fields: dict[str, Any]) -> None:
-        tracks = fields.get("job.tracks", {})
-        self.entities = bundle.piles.get("entities", EMPTY) if bundle else EMPTY
+        self._noted: dict[str, dict[str, Any]] = fields.get("job.tracks", {})
+        self.fields = fields
+        self.piles = bundle.piles if bundle else {}
+        self.entities = self.piles.get("entities", EMPTY)
         self.metrics: dict[str, Any] = fields.get("metrics", {})
-        self.totals: dict[str, int] = {name: noted["total"] or 0 for name, noted in tracks.items()}
-        self._done = {name: Ranges(noted["ranges"]) for name, noted in tracks.items()}
+        self.totals: dict[str, int] = {
+            name: self._length(name, noted) if noted["total"] is None else noted["total"]
+            for name, noted in self._noted.items()
+        }
+        self._done = {name: Ranges(noted["ranges"]) for name, noted in self._noted.items()}
 
     @classmethod
     async def read(cls, core: Core, sight: Sight) -> "Base":
@@ -26,15 +32,38 @@ class Base:
         if not rows:
             return cls(None, {})
         bundle = unpack(core.engine.serde, rows[0])
-        wanted = {name: place for name, place in bundle.places.items() if name in ("metrics", "job.tracks")}
-        logs = {place.ref.log: place.ref.seq for place in wanted.values()}
+        logs = {place.ref.log: place.ref.seq for place in bundle.places.values()}
         segments = (await core.fetch(logs)).segments if logs else []
-        placed = {name: read_place(core.engine.serde, bundle, name, segments) for name in wanted}
+        placed = {name: read_place(core.engine.serde, bundle, name, segments) for name in bundle.places}
         return cls(bundle, {**bundle.values, **placed})
 
     def done(self, track: str) -> Ranges:
         """Which items are done."""
         return self._done.setdefault(track, Ranges())
+
+    def is_keyed(self, track: str) -> bool:
+        """Whether items of a track are told apart by their names."""
+        return bool(self._noted.get(track, {}).get("keyed"))
+
+    def count(self) -> int:
+        """How many items are done."""
+        return sum(len(self.done(track)) + self._keys(track) for track in self.totals)
+
+    def tracks(self) -> dict[str, dict[str, Any]]:
+        """What is to be saved of the tracks. The checksum of the items of one holds until more of them are done."""
+        made: dict[str, dict[str, Any]] = {}
+        for track, total in self.totals.items():
+            noted = self._noted.get(track, {"sum": "", "keyed": False})
+            ranges = self.done(track).pairs()
+            same = ranges == noted.get("ranges")
+            made[track] = {**noted, "ranges": ranges, "total": total, "sum": noted["sum"] if same else ""}
+        return made
+
+    def _length(self, track: str, noted: dict[str, Any]) -> int:
+        return len(Ranges(noted["ranges"])) + self._keys(track)
+
+    def _keys(self, track: str) -> int:
+        return self.piles.get(f"{KEYS}{track}", EMPTY).length
 
 
 def added(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

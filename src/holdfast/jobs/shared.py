@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from holdfast.engine.bundles import Growth, unpack
+from holdfast.engine.bundles import Bundle, Growth, unpack
 from holdfast.engine.guarded import Sight
 from holdfast.engine.leases import Watch, holder_name, lease_for
 from holdfast.engine.records import Change
@@ -24,7 +24,7 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.jobs.boards import Board
 from holdfast.jobs.core import Core, Draft, checkpoints
 from holdfast.jobs.done import Ranges
-from holdfast.jobs.errors import CheckpointSaveError, JobTaken
+from holdfast.jobs.errors import CheckpointSaveError, CheckpointStoreError, JobTaken
 from holdfast.jobs.loops import Loop
 from holdfast.jobs.merging import Base, added, without
 from holdfast.jobs.models import Checkpoint
@@ -251,6 +251,12 @@ class SharedJob:
 
     def _claim(self, board: Board, base: Base) -> Claim:
         """Take on the next items that nobody has."""
+        if base.is_keyed(self._track):
+            msg = (
+                f"the items of {self._track!r} of job {self.name!r} are told apart by their names (key=…), and workers "
+                "tell them apart by their place: go on with holdfast.job(…), or give the loop another name="
+            )
+            raise CheckpointStoreError(msg)
         board.expel(self._watches, self._worker)
         done = base.done(self._track)
         taken = Ranges(done.pairs())
@@ -280,30 +286,30 @@ class SharedJob:
         now, settings = datetime.now(UTC), self._settings
         if self._track:
             base.totals[self._track] = self._total
-        index = sum(len(base.done(track)) for track in base.totals)
+        index = base.count()
         metrics = added(base.metrics, mark.metrics)
-        growth = Growth(base.entities, self.entities[: mark.length])
+        grown = {field: Growth(pile, ()) for field, pile in base.piles.items()}
+        grown["entities"] = Growth(base.entities, self.entities[: mark.length])
+        files = base.fields.get("job.files")
         name = f"chunk_{index:06d}"
         total = sum(base.totals.values())
         fields = {
+            **base.fields,  # what a single process has saved, such as its state
             "version": Checkpoint.model_fields["version"].default,
             "checkpoint_id": name,
             "created_at": now.isoformat(),
             "chunk_index": index,
             "total_chunks": total,
-            "files_processed": index,
+            "files_processed": index if files is None else files,
             "entities_extracted": base.entities.length + mark.length,
             "metrics": metrics,
             "config_hash": settings.config_hash,
-            "job.tracks": {
-                track: {"ranges": base.done(track).pairs(), "total": total_, "sum": "", "keyed": False}
-                for track, total_ in base.totals.items()
-            },
+            "job.tracks": base.tracks(),
             "job.config": settings.config,
             "job.config_hash": settings.config_hash,
             "job.progress": [index, total],
         }
-        return Draft(name, now, fields, {}, {"entities": growth}, (board.row(core.engine, core.job),))
+        return Draft(name, now, fields, {}, grown, (board.row(core.engine, core.job),))
 
     # Coming and going.
 
@@ -381,7 +387,9 @@ class SharedJob:
                 sight = await core.look(fresh=True)
                 core.check_lease(sight)
                 if rows := checkpoints(sight):
-                    check_config(unpack(core.engine.serde, rows[0]), self._settings)
+                    bundle = unpack(core.engine.serde, rows[0])
+                    check_config(bundle, self._settings)
+                    self._check_model(bundle)
                 board = Board.read(core.engine, sight)
                 board.number += 1
                 lease = lease_for(self._settings.holder or holder_name(), self._settings.lease, None)
@@ -395,6 +403,15 @@ class SharedJob:
                     self._worker, self._number = name, board.number
                     return
                 await core.after_conflict(attempt % 100)
+
+    def _check_model(self, bundle: Bundle) -> None:
+        if "entities" not in bundle.piles or "job.metrics" in {*bundle.values, *bundle.places}:
+            msg = (
+                f"job {self.name!r} can't be shared: its checkpoint {bundle.name!r} is of a model of its own "
+                "(state=…), which workers can't put together. Go on with holdfast.job(…), or give the shared "
+                "one another name"
+            )
+            raise CheckpointStoreError(msg)
 
     async def _leave(self) -> None:
         """Save what is done, then leave the board."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_origin
 
 from pydantic import BaseModel
 
@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.jobs import boards
 from holdfast.jobs.core import NS, Core, Draft
 from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError, JobLocked
-from holdfast.jobs.fields import KEYS, take_apart
+from holdfast.jobs.fields import KEYS, LOGS, take_apart
 from holdfast.jobs.growing import Extent, Growing
 from holdfast.jobs.loops import Loop
 from holdfast.jobs.models import Checkpoint
@@ -102,7 +102,13 @@ class Job:
 
     def log(self, name: str) -> Growing:
         """A list that grows, by name: one that the model has, or one that is kept beside it."""
-        return self._list(name if name in self.store.model.model_fields else f"job.{name}")
+        field = self.store.model.model_fields.get(name)
+        if field is None:
+            return self._list(f"{LOGS}{name}")
+        if get_origin(field.annotation) is not list and field.annotation is not list:
+            msg = f"{name!r} of {self.store.model.__name__} is no list: log() takes the name of one, or any other name"
+            raise ValueError(msg)
+        return self._list(name)
 
     @property
     def fence(self) -> int:
