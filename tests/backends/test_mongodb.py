@@ -64,7 +64,7 @@ class TestURLs:
         text = "mongodb://u:p%40ss@a:1,b:2/agents?namespace=x&replicaSet=rs0&retry=2&collection=c.d&appName=mine"
         wire: Any = open_store(text).blocking.wire  # type: ignore[attr-defined]
         assert wire.access.uri == "mongodb://u:p%40ss@a:1,b:2/agents?replicaSet=rs0&appName=mine"
-        assert wire.access.options == {"serverselectiontimeoutms": 5000}
+        assert wire.access.options == {"maxconnecting": 16, "serverselectiontimeoutms": 5000}
         assert (wire.access.database, wire.access.collection, wire.access.retry) == ("agents", "c.d", 2)
         assert str(wire.access.name) == "mongodb://u@a:1,b:2/agents"
         assert "p@ss" not in repr(wire.access)
