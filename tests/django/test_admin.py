@@ -1,9 +1,11 @@
 """The admin, asked by Django's own client: who may do what. How it looks is in `test_example.py`."""
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.test import Client
@@ -94,6 +96,26 @@ def test_search_and_links() -> None:
     for row in Checkpoint.objects.all():
         assert site.get(url_of(row)).status_code == 200
     assert site.get("/admin/holdfast/checkpoint/nonsense/change/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "5",
+        "null",
+        '["x", "", "y"]',
+        "[[], {}, null]",
+        f'[{10**30}, "", ""]',
+        '[1, "", "\\ud800"]',
+        "[1e999, 1, 2]",
+        "x",
+    ],
+)
+def test_a_key_that_was_made_up_leads_nowhere(key: str) -> None:
+    site = client("view_thread", "view_checkpoint")
+    made_up = base64.urlsafe_b64encode(key.encode()).decode()
+    assert site.get(f"/admin/holdfast/checkpoint/{made_up}/change/").status_code == 302
+    assert site.get(f"/admin/holdfast/thread/{quote(key)}/change/").status_code == 302
 
 
 def test_what_cannot_be_read_says_so() -> None:

@@ -200,9 +200,9 @@ class CheckpointAdmin(LookedAt):
         """The checkpoint of a whole key."""
         try:
             number, ns, id_ = json.loads(base64.urlsafe_b64decode(object_id))
-        except ValueError:
+            return self.get_queryset(request).filter(thread=int(number), ns=str(ns), id=str(id_)).first()
+        except (ValueError, TypeError, OverflowError):  # somebody has made it up
             return None
-        return self.get_queryset(request).filter(thread=number, ns=ns, id=id_).first()
 
     def change_view(self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:  # noqa: ARG002 - Django's
         """The state, and how it differs from the state before."""
