@@ -7,10 +7,11 @@ import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
 from django.db.models import ProtectedError
 from django.test import override_settings
 from djangolab import ENGINES, Corner, apart, checkpointer, database
-from talk.models import Bookmark, LongTalk, Report, Talk, TalkThread, Team
+from talk.models import Bookmark, LongTalk, Note, Report, Talk, TalkThread, Team
 
 from holdfast import Saver
 from holdfast.django import DjangoCheckpointer, conf
@@ -91,6 +92,38 @@ def test_migrations_can_be_undone(tmp_path: Any) -> None:
         assert [table for table in connections[alias].introspection.table_names() if "holdfast" in table] == []
         call_command("migrate", database=alias, verbosity=0)
         checkpointer(Corner(alias, "")).setup()
+
+
+def test_a_model_that_is_there_gets_threads(alias: str) -> None:
+    """By a migration such as the guide has, in which threads can be begun."""
+    call_command("migrate", "talk", "0002", database=alias, verbosity=0)
+    old = MigrationExecutor(connections[alias]).loader.project_state([("talk", "0002_more")]).apps
+    notes = old.get_model("talk", "Note").objects.using(alias)
+    notes.bulk_create([notes.model(title=f"{number}") for number in range(3)])
+    call_command("migrate", "talk", database=alias, verbosity=0)
+    found = Note.objects.using(alias).all()
+    assert len({note.thread.thread for note in found}) == 3
+    assert Note.objects.using(alias).create(title="new").thread.config["configurable"]["thread_id"]
+    thread = found[0].thread
+    found[0].delete()
+    assert not Thread.objects.using(alias).filter(pk=thread.pk).exists()
+
+
+def test_fixtures_with_records_are_refused(tmp_path: Any) -> None:
+    """Their keys are of several columns, of which a fixture has one; threads and all else can be in one."""
+    with database("sqlite", tmp_path) as alias, override_settings(HOLDFAST={"DATABASE": alias}):
+        talk = Talk.objects.using(alias).create(title="one")
+        put(DjangoCheckpointer(), talk.thread.thread, {"m": LONG})
+        for label in ("Checkpoint", "Segment", "Write"):
+            call_command(
+                "dumpdata", f"holdfast.{label}", database=alias, output=f"{tmp_path}/{label}.json", verbosity=0
+            )
+            with pytest.raises(ReadOnly, match="dumpdata --exclude holdfast"):
+                call_command("loaddata", f"{tmp_path}/{label}.json", database=alias, verbosity=0)
+        call_command("dumpdata", "holdfast.Thread", "talk", database=alias, output=f"{tmp_path}/some.json", verbosity=0)
+        talk.delete()
+        call_command("loaddata", f"{tmp_path}/some.json", database=alias, verbosity=0)
+        assert Talk.objects.using(alias).get().thread.thread == talk.thread.thread
 
 
 def test_models_and_migrations_agree() -> None:
@@ -290,7 +323,9 @@ def test_models_are_where_their_threads_are(tmp_path: Any) -> None:
         context = {"CONTEXT": {"team": "talk__team__name"}}
         with override_settings(HOLDFAST={"DATABASE": alias, **context}):
             told = [message.msg for message in run_checks() if message.id == "holdfast.E007"]
-    assert sorted(each.split()[0] for each in told) == ["talk.Bookmark", "talk.Report", "talk.Talk", "talk.Team"]
+    assert sorted(each.split()[0] for each in told) == [
+        f"talk.{name}" for name in ("Bookmark", "Note", "Report", "Talk", "Team")
+    ]
 
 
 def test_routers_choose_where_tables_are(tmp_path: Any) -> None:

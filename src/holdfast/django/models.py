@@ -8,6 +8,8 @@ models; all else is read.
 from typing import Any, ClassVar
 
 from django.db import models
+from django.db.models.signals import pre_save
+from django.dispatch import receiver
 
 from holdfast.django.conf import current
 from holdfast.django.fields import NameField, NumberField, first_revision, new_name
@@ -31,6 +33,12 @@ class Threads(models.QuerySet):
         return self.get_or_create(app=current().namespace, thread=name)[0]  # type: ignore[no-any-return]
 
 
+class AllThreads(models.Manager.from_queryset(Threads)):  # type: ignore[misc] # a class that Django makes
+    """The same in migrations: `apps.get_model("holdfast", "Thread").objects.begin()`."""
+
+    use_in_migrations = True
+
+
 class Thread(models.Model):
     """A conversation, a run: all checkpoints of one `thread_id`. Deleting it deletes them."""
 
@@ -39,7 +47,7 @@ class Thread(models.Model):
     thread = NameField("thread", default=new_name, editable=False)
     revision = models.BigIntegerField(default=first_revision, editable=False)
 
-    objects = Threads.as_manager()
+    objects = AllThreads()
 
     class Meta:
         """As it is in the database."""
@@ -165,3 +173,16 @@ class Write(Record):
 
         db_table = "holdfast_writes"
         default_permissions = ()
+
+
+@receiver(pre_save, sender=Checkpoint)
+@receiver(pre_save, sender=Label)
+@receiver(pre_save, sender=Segment)
+@receiver(pre_save, sender=Write)
+def _refuse_fixtures(sender: Any, **_: Any) -> None:
+    # `loaddata` goes around `save`. Keys are of several columns, and it would take most records for one.
+    msg = (
+        f"a {sender.__name__} can't be loaded from a fixture: leave checkpoints out of it by `dumpdata --exclude "
+        "holdfast`, and move them with the tools of the database"
+    )
+    raise ReadOnly(msg)

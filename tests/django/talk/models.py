@@ -38,6 +38,13 @@ class Report(models.Model):
     thread: Any = ThreadField(on_delete=models.PROTECT, follow=False)
 
 
+class Note(models.Model):
+    """Had no thread in the beginning: migration 0003 gives one to those that are there."""
+
+    title = models.CharField(max_length=50)
+    thread: Any = ThreadField()
+
+
 class Bookmark(models.Model):
     """A plain foreign key will do."""
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import migrations, models
 
 import holdfast.django.fields
+import holdfast.django.models
 from holdfast.django.formats import StorageFormat
 
 
@@ -43,6 +44,7 @@ _MODELS = [
                 ("copy_thread", "Can copy threads"),
             ],
         },
+        managers=[("objects", holdfast.django.models.AllThreads())],
     ),
     migrations.CreateModel(
         name="Checkpoint",

@@ -11,6 +11,13 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="Note",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("title", models.CharField(max_length=50)),
+            ],
+        ),
+        migrations.CreateModel(
             name="OldRow",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
