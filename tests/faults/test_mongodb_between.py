@@ -3,7 +3,7 @@
 Changes are made statement by statement, each in a command of its own, as those are that are too large for one.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import mongolab
@@ -102,6 +102,10 @@ def row(number: int, log: str | None = None, seq: int = 0, parent: int | None = 
 
 def segments(log: str, *numbers: int) -> tuple[Segment, ...]:
     return tuple(Segment(log, number, b"data") for number in numbers)
+
+
+def logs_of(numbers: Iterable[int]) -> tuple[Segment, ...]:
+    return tuple(Segment(f"{number}", 0, b"data") for number in numbers)
 
 
 async def revision(store: MongoBackend) -> int:
@@ -212,6 +216,31 @@ async def test_a_thread_that_is_at_two_homes_at_once(one: MongoBackend, other: M
 
     wire.read = read_twice
     assert await ids(other, Query(limit=10)) == [("1", "s"), ("1", "t")]
+
+
+async def test_all_of_a_long_thread(one: MongoBackend, other: MongoBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read in pages, all at one home: if it is pruned meanwhile, from the beginning."""
+    monkeypatch.setattr(module, "_PAGE", 3)
+    await one.apply(
+        Change("t", rows=tuple(row(number, f"{number}") for number in range(7)), segments=logs_of(range(7)))
+    )
+    wire: Any = other.wire
+    read, asked = wire.read, []
+
+    async def read_between(pipeline: Any, /) -> Any:
+        asked.append(True)
+        if len(asked) == 3:
+            gone = (row(5).key, row(1).key)
+            trim = {f"{number}": 0 for number in (0, 2, 3, 4, 6)}
+            await one.apply(Change("t", drop_rows=gone, trim=trim, revision=await revision(one)))
+        return await read(pipeline)
+
+    wire.read = read_between
+    found = await other.find(Query("t"))
+    assert [each.key.id for each in found.rows] == ["6", "4", "3", "2", "0"]
+    assert found.segments == sorted(logs_of((0, 2, 3, 4, 6)))
+    assert found.revisions == {"t": await revision(one)}
+    assert len(asked) == 5
 
 
 async def test_a_listing_of_threads_during_a_prune(one: MongoBackend, other: MongoBackend) -> None:

@@ -47,6 +47,7 @@ _BATCH = 2_000
 _AGAIN = 100
 _REMEMBERED = 8
 _SKIPPED = 1_000
+_PAGE = 1_000
 
 
 class Head(NamedTuple):
@@ -99,6 +100,8 @@ class MongoBackend:
         """One aggregate; another one only where rows that are nobody's stood in the way."""
         if query.limit == 0:
             return Found()
+        if query.limit is None and query.thread is not None and not query.keys:
+            return await self._all(query)
         size, most = query.limit, query.limit or 0
         found, last = await self._page(query, size)
         while last is not None and len(found.rows) < most:
@@ -110,6 +113,19 @@ class MongoBackend:
                 page, last = await self._page(query._replace(after=last, limit=left), size)
                 found = joined(found, page)
         return found
+
+    async def _all(self, query: Query) -> Found:
+        """All rows of a thread, in pages: the names of very many are more than the server holds in one document."""
+        for _ in range(_AGAIN):
+            first = page = await self._ask(rows(self.collection, self._app, query._replace(limit=_PAGE)), query)
+            found = first.found
+            while len(page.found.rows) == _PAGE and page.homes == first.homes:
+                query_on = query._replace(limit=_PAGE, after=found.rows[-1].key)
+                page = await self._ask(rows(self.collection, self._app, query_on), query)
+                found = joined(found, page.found)
+            if page.homes == first.homes:
+                return found
+        raise self._unsteady()
 
     async def _page(self, query: Query, size: int | None) -> tuple[Found, Key | None]:
         """What is found in so many rows, and the last of them all if the limit was not reached because of nobody's."""

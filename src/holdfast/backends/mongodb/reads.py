@@ -119,9 +119,9 @@ def answer(documents: Iterable[Document], query: Query, logs: Mapping[str, int] 
 
 
 def joined(one: Found, more: Found) -> Found:
-    """What was found, and what was found behind it."""
+    """What was found, and what was found behind it later: of two revisions the first is sure to be old enough."""
     segments = sorted({*one.segments, *more.segments})
-    return Found(one.rows + more.rows, segments, one.writes + more.writes, one.revisions | more.revisions)
+    return Found(one.rows + more.rows, segments, one.writes + more.writes, more.revisions | one.revisions)
 
 
 # Which rows: each as `row`, at home in `t`, whose head is named `head`.
