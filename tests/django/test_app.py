@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connections
+from django.db import IntegrityError, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import ProtectedError
 from django.test import override_settings
@@ -186,6 +186,22 @@ def test_deleting_through_a_proxy_deletes_all_of_it(corner: Corner) -> None:
         assert [left(corner, talk.thread) for talk in talks] == [[0, 0, 0], [0, 0, 0]]
         assert Thread.objects.using(corner.alias).of_this_app().count() == 0
         assert not Talk.objects.using(corner.alias).filter(pk=talks[1].pk).exists()
+
+
+def test_threads_that_nothing_leads_to_are_found(corner: Corner) -> None:
+    """What an insert that failed has left behind is one; what has a record, or is led to, is none."""
+    with override_settings(HOLDFAST={"NAMESPACE": corner.namespace}):
+        threads = Thread.objects.using(corner.alias).of_this_app()
+        put(DjangoCheckpointer(using=corner.alias), "used")
+        talk = Talk.objects.using(corner.alias).create()
+        Report.objects.using(corner.alias).create()
+        Bookmark.objects.using(corner.alias).create(thread=Thread.objects.using(corner.alias).begin("marked"))
+        with pytest.raises(IntegrityError):
+            Talk.objects.using(corner.alias).create(pk=talk.pk)
+        Thread.objects.using(corner.alias).begin("empty")
+        assert threads.count() == 6
+        threads.unused().delete()
+        assert [threads.count(), threads.filter(thread="empty").count(), threads.unused().count()] == [4, 0, 0]
 
 
 @pytest.mark.parametrize("how", ["checkpointer", "model", "queryset", "prune"])

@@ -21,6 +21,7 @@ from talk.state import Ticket
 
 from holdfast.django import DjangoCheckpointer
 from holdfast.django.management.progress import progress
+from holdfast.django.models import Thread
 from holdfast.django.readable import diff, moment_of, pretty
 from holdfast.serde import new_key
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
@@ -108,6 +109,18 @@ def test_prune_keeps_what_the_settings_say(corner: Corner) -> None:
     assert [info.thread for info in saver.threads()] == ["new"]
     told("prune", "--thread", "new", "--strategy", "delete")
     assert list(saver.threads()) == []
+
+
+def test_prune_takes_old_threads_that_nothing_leads_to(corner: Corner) -> None:
+    """One that was begun just now may belong to an object that is about to be inserted."""
+    threads = Thread.objects.using(corner.alias)
+    threads.begin("before")
+    put(DjangoCheckpointer(), "old", "1ec9414c-232a-6b00-b3c8-9f6bdeced846", {"m": LONG})
+    threads.begin("just now")
+    assert "1 empty threads that nothing leads to, to be deleted" in told("prune", "--days", "30", "--dry-run")
+    assert threads.of_this_app().count() == 3
+    assert "1 empty threads that nothing leads to, deleted" in told("prune", "--days", "30")
+    assert sorted(thread.thread for thread in threads.of_this_app()) == ["just now", "old"]
 
 
 @pytest.mark.usefixtures("corner")

@@ -32,6 +32,15 @@ class Threads(models.QuerySet):
             return self.create(app=current().namespace, thread=new_name())  # type: ignore[no-any-return]
         return self.get_or_create(app=current().namespace, thread=name)[0]  # type: ignore[no-any-return]
 
+    def unused(self) -> "Threads":
+        """Those without any record that nothing leads to: as is left by an object whose own insert has failed."""
+        found = self
+        for relation in self.model._meta.get_fields(include_hidden=True):
+            if relation.auto_created and not relation.concrete and not relation.many_to_many:
+                leading = relation.related_model._base_manager.filter(**{relation.field.name: models.OuterRef("pk")})
+                found = found.filter(~models.Exists(leading))
+        return found
+
 
 class AllThreads(models.Manager.from_queryset(Threads)):  # type: ignore[misc] # a class that Django makes
     """The same in migrations: `apps.get_model("holdfast", "Thread").objects.begin()`."""

@@ -14,6 +14,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from holdfast.django import conf, legacy
 from holdfast.django.checkpointer import DjangoCheckpointer, serializer_of
 from holdfast.django.management.progress import progress
+from holdfast.django.models import Thread
 from holdfast.django.readable import moment_of, record_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.pieces import Problem
@@ -126,8 +127,11 @@ class Command(BaseCommand):
         if days is not None:
             limit = datetime.now(UTC) - timedelta(days=days)
             chosen = [info for info in chosen if (moment := moment_of(info.latest)) and moment < limit]
+        unused = _unused_beside(saver, chosen) if days is not None else Thread.objects.none()
+        empty = unused.count()
         kept: list[str] = []
         if not dry_run:
+            unused.delete()
             with self._progress("pruning", chosen, options) as bar:
                 for info in chosen:
                     try:
@@ -137,6 +141,8 @@ class Command(BaseCommand):
                     bar(info.checkpoints)
         verb = "to be pruned" if dry_run else "pruned"
         self.stdout.write(f"{len(chosen) - len(kept):,} threads {verb} ({strategy})")
+        if empty:
+            self.stdout.write(f"{empty:,} empty threads that nothing leads to, {'to be ' * dry_run}deleted")
         for line in kept:
             self.stderr.write(line)
         if kept:
@@ -200,6 +206,17 @@ class Command(BaseCommand):
         if problems:
             msg = f"{len(problems):,} values would not load"
             raise CommandError(msg)
+
+
+def _unused_beside(saver: DjangoCheckpointer, old: Sequence[ThreadInfo]) -> Any:
+    """Threads that nothing leads to, as a failed insert leaves them: those that were begun before one of the old.
+
+    Numbers only grow. One that was begun just now may belong to an object that is about to be inserted.
+    """
+    threads = Thread.objects.using(saver.alias).filter(app=saver.namespace)
+    numbers = dict(threads.values_list("thread", "pk"))
+    newest = max((numbers.get(info.thread, 0) for info in old), default=0)
+    return threads.filter(pk__lt=newest).unused()
 
 
 def _days(text: str) -> float:
