@@ -22,6 +22,8 @@ INLINE = 200_000
 """How many bytes of writes sit in the item of their task."""
 _TOGETHER = 350_000
 """How many bytes of those that don't are in one item."""
+_FRAME = 5
+"""How many bytes msgpack has before another's at most."""
 _MOST = 380_000
 """How many bytes of an item the writes of a task may be: DynamoDB takes 400 KB with all names."""
 
@@ -280,7 +282,7 @@ def task_items(place: bytes, task: Task, epoch: bytes) -> tuple[Item, list[Item]
         if size > free:
             name, free = unique(96).to_bytes(12), _TOGETHER
             blobs[name] = []
-        free -= size
+        free -= size + _FRAME
         entries[at] = entry._replace(value=b"", blob=name, at=len(blobs[name]))
         blobs[name].append(entry.value)
     item = {
