@@ -148,3 +148,63 @@ def test_help_teaches(command: Callable[..., Result]) -> None:
         shown = command(name, "--help")
         assert shown.returncode == 0
         assert f"holdfast jobs {name} sqlite:///jobs.db" in shown.stdout
+
+
+# Damage, and what can't be done.
+
+
+def test_damaged_checkpoints_are_shown_and_can_be_cleared(command: Callable[..., Result], tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as database, database:
+        database.execute("UPDATE holdfast_rows SET meta = substr(meta, 1, length(meta) - 3) WHERE id < '~'")
+    shown = command("show", URL, "half")
+    assert (shown.returncode, shown.stdout.count("is damaged"), ".py" in shown.stderr) == (0, 2, False)
+    one, other = json.loads(command("show", URL, "half", "--json").stdout)
+    assert "damaged" in other
+    assert command("clear", URL, "half", one["checkpoint_id"], "--yes").returncode == 0
+    assert "deleted 1 checkpoint " in command("clear", URL, "half", "--yes").stdout
+    assert command("show", URL, "half").returncode == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"HFO1 and nothing else that is right"])
+def test_a_job_of_which_nothing_can_be_read_is_cleared(
+    command: Callable[..., Result], tmp_path: Path, damage: bytes
+) -> None:
+    url = f"file://{tmp_path}/files"
+    with holdfast.job("j", store=url, every=2) as job:
+        for item in job.track(range(6)):
+            job.entities.append({"item": item})
+    newest = max(
+        (path for path in (tmp_path / "files").rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns
+    )
+    newest.write_bytes(damage)
+    refused = command("show", url, "j")
+    assert (refused.returncode, "holdfast jobs clear" in refused.stderr) == (2, True)
+    assert "deleted all of job 'j'" in command("clear", url, "j", "--yes").stdout
+    with holdfast.job("j", store=url) as job:
+        assert job.done == 0
+
+
+def test_export_says_what_it_can_not_do(command: Callable[..., Result], tmp_path: Path) -> None:
+    nowhere = command("export", URL, "half", "--to", "nowhere/x.json")
+    assert (nowhere.returncode, "can't be written" in nowhere.stderr) == (2, True)
+    missing = command("export", URL, "nobody")
+    assert (missing.returncode, "there is no job 'nobody'" in missing.stderr) == (2, True)
+    (tmp_path / "x.json.part").write_text("mine")
+    assert command("export", URL, "half", "--to", "x.json").returncode == 0
+    assert (tmp_path / "x.json.part").read_text() == "mine"
+
+
+def test_export_is_json_whatever_there_is(command: Callable[..., Result], tmp_path: Path) -> None:
+    with holdfast.job("odd", store=f"sqlite:///{tmp_path}/jobs.db") as job:
+        job.metrics["by"] = {("a", 1): float("nan"), 2: [float("inf"), 1.5, {"t": (1, 2)}]}
+        job.entities.append({"n": float("nan")})
+    exported = json.loads(command("export", URL, "odd").stdout, parse_constant=pytest.fail)
+    assert exported["metrics"]["by"] == {"('a', 1)": None, "2": [None, 1.5, {"t": [1, 2]}]}
+    assert exported["entities"] == [{"n": None}]
+    assert command("show", URL, "odd", "chunk_000000", "--json").returncode == 0
+
+
+def test_clear_and_unlock_as_json(command: Callable[..., Result]) -> None:
+    assert command("unlock", URL, "nobody").returncode == 2
+    assert json.loads(command("unlock", URL, "half", "--json").stdout) == {"job": "half", "taken_from": None}
+    assert json.loads(command("clear", URL, "half", "--yes", "--json").stdout) == {"job": "half", "deleted": 2}

@@ -332,3 +332,58 @@ def test_a_worker_refuses_what_it_can_not_share(url: str) -> None:
         assert list(job.track(["a"], key=str)) == ["a"]
     with holdfast.worker("keyed", store=url) as worker, pytest.raises(CheckpointStoreError, match="their names"):
         next(worker.track(["a", "b"]))
+
+
+# Workers hold a job together.
+
+
+def test_a_single_process_waits_for_workers(url: str) -> None:
+    joined = threading.Event()
+
+    def work() -> None:
+        with holdfast.worker("j", store=url) as worker:
+            for item in worker.track(range(5)):
+                joined.set()
+                time.sleep(0.05)
+                worker.entities.append({"item": item})
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert joined.wait(10)
+    with holdfast.job("j", store=url, wait=30) as job:
+        assert len(job.entities) == 5
+    thread.join()
+
+
+def test_workers_that_are_not_heard_of_are_waited_for_as_long_as_their_lease_runs(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.leases.this_process", lambda: "elsewhere/1/1")
+    worker = holdfast.worker("j", store=url, lease=0.3).__enter__()
+    worker._stop.set()
+    with pytest.raises(JobLocked, match=r"holdfast\.worker"), holdfast.job("j", store=url):
+        pass
+    with holdfast.job("j", store=url, wait=30):
+        pass
+
+
+def test_a_job_is_taken_away_from_its_workers(url: str) -> None:
+    with JobStore(url, job="j") as store:
+        with pytest.raises(JobTaken, match="unlock"), holdfast.worker("j", store=url, holder="alice") as worker:  # noqa: PT012
+            loop = worker.track(range(5))
+            next(loop)
+            worker.entities.append({})
+            next(loop)
+            worker._save()
+            with pytest.raises(JobLocked, match="alice"):
+                store.clear_all()
+            held = store.holder()
+            assert held is not None
+            assert held.holder == "alice"
+            gone = store.unlock()
+            assert gone is not None
+            assert gone.holder == "alice"
+            next(loop)
+            worker._save()
+        assert store.holder() is None
+        assert store.clear_all() == 1

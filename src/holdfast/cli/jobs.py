@@ -97,10 +97,13 @@ def clear(
     ] = None,
     *,
     yes: Yes = False,
+    as_json: AsJson = False,
     serde: Serde = None,
     debug: Debug = False,  # noqa: ARG001 - noted when it is read
 ) -> None:
     """Delete checkpoints of a job: it then begins anew. A job that somebody holds is left alone.
+
+    One that is damaged goes by the id that `show` gives it. A job of which nothing can be read is deleted as a whole.
 
     [cyan]holdfast jobs clear sqlite:///jobs.db extract[/]
 
@@ -108,7 +111,7 @@ def clear(
     """
     from holdfast.cli import jobwork  # noqa: PLC0415 - help must not wait for all that it imports
 
-    raise typer.Exit(jobwork.clear(url, job, checkpoints or (), serde, yes=yes))
+    raise typer.Exit(jobwork.clear(url, job, checkpoints or (), serde, yes=yes, as_json=as_json))
 
 
 @jobs.command()
@@ -141,10 +144,11 @@ def unlock(
     job: Job,
     *,
     yes: Yes = False,
+    as_json: AsJson = False,
     serde: Serde = None,
     debug: Debug = False,  # noqa: ARG001 - noted when it is read
 ) -> None:
-    """Take a job away from the process that holds it, which is then refused to save anything more.
+    """Take a job away from the process that holds it, or from all that share it: they can save nothing more to it.
 
     Only needed for one that is alive and should not go on: a dead one is noticed by who starts the job again.
 
@@ -152,4 +156,4 @@ def unlock(
     """
     from holdfast.cli import jobwork  # noqa: PLC0415 - help must not wait for all that it imports
 
-    raise typer.Exit(jobwork.unlock(url, job, serde, yes=yes))
+    raise typer.Exit(jobwork.unlock(url, job, serde, yes=yes, as_json=as_json))

@@ -15,7 +15,9 @@ from rich.text import Text
 
 from holdfast.cli.screen import Screen, count, printable
 from holdfast.cli.serializers import find_serializer
+from holdfast.engine.bundles import unpack
 from holdfast.engine.leases import Lease
+from holdfast.engine.unique import unique
 from holdfast.errors import BadConfig, HoldfastError, Unreadable
 from holdfast.jobs import overview
 from holdfast.jobs.configs import canonical, differences
@@ -80,11 +82,13 @@ def show(url: str, job: str, checkpoint: str | None, serde: str | None, *, as_js
     with _opened(url, job, serde, read_only=True) as (store, core):
         if checkpoint is not None:
             return _show_one(screen, core, checkpoint, as_json=as_json)
-        found = store.list_checkpoints()
-        if not found and store.holder() is None:
+        found, damaged = _checkpoints(core)
+        if not found and not damaged and store.holder() is None:
             raise _no_job(job)
     if as_json:
-        screen.write(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
+        listed = [one.model_dump(mode="json") for one in found]
+        listed += [{"checkpoint_id": id_, "damaged": problem} for id_, problem in damaged.items()]
+        screen.write(json.dumps(listed, indent=2))
         return 0
     table = Table("checkpoint", "created", "progress", "", "entities", "config", box=None, pad_edge=False)
     table.columns[4].justify = "right"
@@ -98,7 +102,23 @@ def show(url: str, job: str, checkpoint: str | None, serde: str | None, *, as_js
             Text(printable(one.config_hash[:12])),
         )
     screen.out.print(table)
+    for id_, problem in damaged.items():
+        screen.say(f"✗ {id_}: {printable(problem)}", "bold red")
     return 0
+
+
+def _checkpoints(core: Core) -> tuple[list[CheckpointMetadata], dict[str, str]]:
+    """All checkpoints, the newest first; and what is wrong with those that are damaged, by the ids of their rows."""
+    found: list[CheckpointMetadata] = []
+    damaged: dict[str, str] = {}
+    with told(CheckpointStoreError, "list checkpoints"):
+        for row in run(core.rows()):
+            try:
+                found.append(overview.outline_of(unpack(core.engine.serde, row)))
+            except Unreadable as error:
+                damaged[row.key.id] = str(error)
+    found.sort(key=lambda one: one.created_at.timestamp(), reverse=True)
+    return found, damaged
 
 
 def _show_one(screen: Screen, core: Core, checkpoint: str, *, as_json: bool) -> int:
@@ -110,14 +130,14 @@ def _show_one(screen: Screen, core: Core, checkpoint: str, *, as_json: bool) -> 
             first[field] = part[:_SHOWN]
     if as_json:
         shown = {**found.values, **{field: {"length": length} for field, length in found.lists.items()}}
-        screen.write(json.dumps(shown, indent=2, default=str))
+        screen.write(overview.dumps(shown, indent=2))
         return 0
     for field, value in found.values.items():
-        screen.say(f"{field}: {json.dumps(value, default=str, ensure_ascii=False)}")
+        screen.say(f"{field}: {overview.dumps(value)}")
     for field, length in found.lists.items():
         screen.say(f"{field}: {count(length, 'element')}")
         for element in first.get(field, ()):
-            screen.say(f"  {json.dumps(element, default=str, ensure_ascii=False)}", "dim")
+            screen.say(f"  {overview.dumps(element)}", "dim")
         if length > _SHOWN:
             screen.say("  …", "dim")
     return 0
@@ -179,11 +199,20 @@ def _changed(config: Path | None, found: "overview.Detail | None") -> dict[str, 
     return differences(found.config, canonical(given))
 
 
-def clear(url: str, job: str, checkpoints: Sequence[str], serde: str | None, *, yes: bool) -> int:
+def clear(url: str, job: str, checkpoints: Sequence[str], serde: str | None, *, yes: bool, as_json: bool) -> int:
     """Delete checkpoints."""
     screen = Screen()
-    with _opened(url, job, serde, read_only=False) as (store, _):
-        there = [one.checkpoint_id for one in store.list_checkpoints()]
+    with _opened(url, job, serde, read_only=False) as (store, core):
+        try:
+            found, damaged = _checkpoints(core)
+        except CheckpointStoreError as error:
+            if checkpoints or not isinstance(error.__cause__, Unreadable):
+                raise
+            _confirm(f"{error}. Delete all of job {job!r}, for good?", yes=yes)
+            run(core.drop_all())
+            _tell(screen, f"deleted all of job {job!r}", {"job": job, "deleted": None}, as_json=as_json)
+            return 0
+        there = [*(one.checkpoint_id for one in found), *damaged]
         if not there:
             raise _no_job(job)
         if missing := [name for name in checkpoints if name not in there]:
@@ -194,13 +223,23 @@ def clear(url: str, job: str, checkpoints: Sequence[str], serde: str | None, *, 
             number = store.clear_all()
         for name in checkpoints:
             store.delete(name)
-    screen.say(f"deleted {count(number, 'checkpoint')} of job {job!r}", "bold green")
+    said = f"deleted {count(number, 'checkpoint')} of job {job!r}"
+    _tell(screen, said, {"job": job, "deleted": number}, as_json=as_json)
     return 0
+
+
+def _tell(screen: Screen, said: str, facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        screen.write(json.dumps(facts, indent=2))
+    else:
+        screen.say(said, "bold green")
 
 
 def export(url: str, job: str, checkpoint: str | None, to: Path | None, serde: str | None) -> int:
     """Write a checkpoint as JSON."""
     with _opened(url, job, serde, read_only=True) as (_, core):
+        if checkpoint is None and not run(core.rows()):
+            raise _no_job(job)
         found = run(overview.detail(core, checkpoint))
         if to is None:
             sys.stdout.writelines(overview.as_json(core, found))
@@ -208,33 +247,43 @@ def export(url: str, job: str, checkpoint: str | None, to: Path | None, serde: s
         if to.exists():
             msg = f"{to} is there already: name another file"
             raise BadConfig(msg)
-        part = to.with_name(f"{to.name}.part")
         try:
-            with (
-                gzip.open(part, "wt", encoding="utf-8")
-                if to.suffix == ".gz"
-                else part.open("w", encoding="utf-8") as file
-            ):
-                file.writelines(overview.as_json(core, found))
-            part.rename(to)
-        finally:
-            part.unlink(missing_ok=True)
+            _write(to, overview.as_json(core, found))
+        except OSError as error:
+            msg = f"{to} can't be written: {error.strerror or error}"
+            raise BadConfig(msg) from error
     Screen().warn(f"{to}: checkpoint {found.outline.checkpoint_id!r} of job {job!r}", "green")
     return 0
 
 
-def unlock(url: str, job: str, serde: str | None, *, yes: bool) -> int:
-    """Take a job away from its holder."""
+def _write(to: Path, lines: Iterator[str]) -> None:
+    """Write a file: all of it is there, or nothing is."""
+    part = to.with_name(f".{to.name}.{unique(48):012x}.part")
+    try:
+        with (
+            gzip.open(part, "xt", encoding="utf-8") if to.suffix == ".gz" else part.open("x", encoding="utf-8") as file
+        ):
+            file.writelines(lines)
+        part.rename(to)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def unlock(url: str, job: str, serde: str | None, *, yes: bool, as_json: bool) -> int:
+    """Take a job away from its holder, or from all who share it."""
     screen = Screen()
-    with _opened(url, job, serde, read_only=False) as (store, _):
+    with _opened(url, job, serde, read_only=False) as (store, core):
         holder = store.holder()
         if holder is None:
-            screen.say(f"nobody holds job {job!r}")
+            if not run(core.rows()):
+                raise _no_job(job)
+            _tell(screen, f"nobody holds job {job!r}", {"job": job, "taken_from": None}, as_json=as_json)
             return 0
         _confirm(f"take job {job!r} away from {holder.describe()}?", yes=yes)
         gone = store.unlock()
     who = gone.holder if gone else "nobody"
-    screen.say(f"job {job!r} is free; {who} can save nothing more to it", "bold green")
+    said = f"job {job!r} is free; {who} can save nothing more to it"
+    _tell(screen, said, {"job": job, "taken_from": gone._asdict() if gone else None}, as_json=as_json)
     return 0
 
 

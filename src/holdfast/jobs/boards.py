@@ -6,14 +6,17 @@ checkpoint: what a worker has done and what it takes on next come together, or n
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.engine import Draft, Engine, metadata_of
 from holdfast.engine.guarded import Sight
 from holdfast.engine.leases import Lease, Watch
-from holdfast.engine.records import Key, Query, Row
-from holdfast.jobs.core import Core
+from holdfast.engine.records import Change, Key, Query, Row
+from holdfast.errors import Conflict
 from holdfast.jobs.done import Ranges
+
+if TYPE_CHECKING:
+    from holdfast.jobs.core import Core
 
 NS, ID = "board", "~"
 
@@ -79,14 +82,36 @@ class Board:
             self.remove(name)
         return gone
 
+    def alive(self) -> dict[str, Lease]:
+        """Those who may be at work: all but who is known to be gone."""
+        return {name: lease for name, lease in self.leases.items() if not lease.is_stale()}
+
     def remove(self, name: str) -> None:
         """Take a worker off, with its claims."""
         self.leases.pop(name, None)
         self.claims.pop(name, None)
 
 
-async def at_work(core: Core) -> list[str]:
+async def at_work(core: "Core") -> dict[str, Lease]:
     """The workers that share a job and seem to be alive."""
     found = await core.engine.backend.find(Query(core.job, NS, heads=True, limit=1))
-    board = Board.read(core.engine, Sight(0, tuple(found.rows)))
-    return [name for name, lease in board.leases.items() if not lease.is_stale()]
+    return Board.read(core.engine, Sight(0, tuple(found.rows))).alive()
+
+
+async def clear_board(core: "Core", sight: Sight) -> tuple[list[Lease], Sight | None]:
+    """Take all workers off; who they were, and what is to be seen then: None if the job has changed meanwhile."""
+    board = Board.read(core.engine, sight)
+    gone = list(board.leases.values())
+    for name in [*board.leases]:
+        board.remove(name)
+    return gone, await put_board(core, sight, board) if gone else sight
+
+
+async def put_board(core: "Core", sight: Sight, board: Board) -> Sight | None:
+    """Write the board if the job is still as it was seen; None if it is not."""
+    change = Change(core.job, rows=(board.row(core.engine, core.job),), revision=sight.revision)
+    try:
+        await core.engine.backend.apply(change)
+    except Conflict:
+        return None
+    return sight.after(change)

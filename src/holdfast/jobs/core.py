@@ -21,6 +21,7 @@ from holdfast.engine.logs import Tip
 from holdfast.engine.records import Change, Found, Key, Query, Row
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, Unreadable
+from holdfast.jobs.boards import Board
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointNotFoundError, CheckpointSaveError, JobLocked, JobTaken
 from holdfast.jobs.fields import Named
 from holdfast.jobs.lists import Compared, Lists
@@ -97,6 +98,10 @@ class Names:
     def key_of(self, name: str) -> Key | None:
         """The row of a checkpoint."""
         return self._by_name.get(name)
+
+    def is_unknown(self, key: Key) -> bool:
+        """Whether the row of a checkpoint does not say what its name is, because it is damaged."""
+        return self._by_key.get(key) is None
 
     def created(self) -> dict[Key, datetime]:
         """When each of them was made."""
@@ -204,7 +209,7 @@ class Core:
         await self.engine.backend.apply(Change(self.job, segments=tuple(segments)))
 
     async def delete(self, name: str) -> None:
-        """Delete a checkpoint."""
+        """Delete a checkpoint; a damaged one by the id of its row, which its error names."""
         if not await self._drop(name):
             raise CheckpointNotFoundError(name)
 
@@ -212,16 +217,27 @@ class Core:
         """Delete all checkpoints; how many there were."""
         return await self._drop(None)
 
+    async def drop_all(self) -> None:
+        """Delete all of a job that can't be read, its lease included."""
+        await self.engine.backend.drop([self.job])
+        self.memory.forget()
+
     async def _drop(self, name: str | None) -> int:
         for attempt in count():
             sight = await self.look(fresh=True)
             rows = checkpoints(sight)
             self.memory.names.see(sight, self._named)
             named = self.memory.names.key_of(name) if name is not None else None
-            doomed = [row.key for row in rows if name is None or row.key == named]
+            doomed = [
+                row.key
+                for row in rows
+                if name is None or row.key == named or (row.key.id == name and self.memory.names.is_unknown(row.key))
+            ]
             if not doomed:
                 return 0
             self.check_lease(sight)
+            if workers := Board.read(self.engine, sight).alive():
+                raise self.shared(workers)
             change = Change(self.job, drop_rows=tuple(doomed), revision=sight.revision)
             change = change._replace(trim=sight.needed_after(change))
             try:
@@ -364,6 +380,14 @@ class Core:
             f"job {self.job!r} is held by {lease.describe()}. Wait until it is done, or take it over with "
             f"store.lock(wait=…) once it has not been heard of for {lease.seconds:g} s; if you know that it is dead, "
             f"`holdfast jobs unlock` takes it away at once"
+        )
+        return JobLocked(msg)
+
+    def shared(self, workers: Iterable[str]) -> JobLocked:
+        """The error for a job that workers share."""
+        msg = (
+            f"job {self.job!r} is shared by {', '.join(workers)}, who are at work: holdfast.worker(…) joins them. Wait "
+            "until they are done; if you know that they are dead, `holdfast jobs unlock` takes the job away from them"
         )
         return JobLocked(msg)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.engine.guarded import Sight
 from holdfast.engine.leases import Lease, Watch, change_lease, holder_name, try_to_take
 from holdfast.errors import HoldfastError
+from holdfast.jobs.boards import Board, put_board
 from holdfast.jobs.core import Core
 from holdfast.jobs.errors import JobLocked, JobTaken
 from holdfast.run import run
@@ -173,11 +174,21 @@ class _Waiting:
         self._lock = lock
         self._core = core
         self._watch = Watch()
+        self._watches: dict[str, Watch] = {}
+        self._workers: list[str] = []
         self._until = None if lock._wait is None else time.monotonic() + lock._wait  # noqa: SLF001 - one of us
 
     async def attempt(self) -> tuple[Lease, Sight | None]:
         """Take it, if it may be taken."""
         lock, core = self._lock, self._core
+        while (sight := await core.look(fresh=True)) and (board := Board.read(core.engine, sight)).leases:
+            gone = board.expel(self._watches, "")
+            self._workers = [*board.leases]
+            if board.leases:
+                return next(iter(board.leases.values())), None
+            if gone and await put_board(core, sight, board):
+                break
+        self._workers = []
         return await try_to_take(core.engine, core.job, lock._holder, lock._seconds, self._watch)  # noqa: SLF001
 
     def delay(self, lease: Lease, sight: Sight | None) -> float | None:
@@ -190,5 +201,5 @@ class _Waiting:
             return poll
         left = self._until - time.monotonic()
         if left <= 0:
-            raise self._core.locked(lease)
+            raise self._core.shared(self._workers) if self._workers else self._core.locked(lease)
         return min(poll, left)

@@ -1,6 +1,7 @@
 """Jobs and checkpoints as people look at them: without the model that wrote them."""
 
 import json
+import math
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -116,7 +117,7 @@ def as_json(core: Core, found: Detail) -> Iterator[str]:
         if field in found.lists:
             yield from _list_as_json(core, found.bundle, field)
         else:
-            yield json.dumps(shown[field], default=_plain, ensure_ascii=False)
+            yield dumps(shown[field])
         separator = ",\n"
     yield "\n}\n"
 
@@ -125,9 +126,27 @@ def _list_as_json(core: Core, bundle: Bundle, field: str) -> Iterator[str]:
     separator = "["
     for chunk in bundle.piles[field].chunks:
         for element in run(read_part(core, bundle.key, field, chunk, bundle.name)):
-            yield f"{separator}\n    {json.dumps(element, default=_plain, ensure_ascii=False)}"
+            yield f"{separator}\n    {dumps(element)}"
             separator = ","
     yield "[]" if separator == "[" else "\n  ]"
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """A value as JSON that any reader takes: what it has no number for is null, and all keys are text."""
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    except (TypeError, ValueError):
+        return json.dumps(_all_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _all_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _all_plain(found) for key, found in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_all_plain(found) for found in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

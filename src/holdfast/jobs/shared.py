@@ -277,7 +277,8 @@ class SharedJob:
         if self._worker not in board.leases or self._pid != os.getpid():
             msg = (
                 f"Failed to save checkpoint: worker {self._worker} of job {self.name!r} was not heard of for too long, "
-                "and others have taken over what it had claimed. Nothing was overwritten; start it again"
+                "and others have taken over what it had claimed; or `holdfast jobs unlock` has taken it off. "
+                "Nothing was overwritten; start it again"
             )
             raise JobTaken(msg)
         return board

@@ -19,6 +19,7 @@ from holdfast.engine.known import Known
 from holdfast.engine.leases import Lease
 from holdfast.errors import Closed, Unreadable
 from holdfast.jobs import streams
+from holdfast.jobs.boards import at_work
 from holdfast.jobs.core import Core, Draft, Keep, Memory, load_error
 from holdfast.jobs.errors import (
     CheckpointDeleteError,
@@ -231,7 +232,7 @@ class JobStore(Generic[M]):
         return JobLock(self, wait, seconds, holder)
 
     def holder(self) -> Lease | None:
-        """Who holds the job; None if nobody does."""
+        """Who holds the job, or the first of those who share it; None if nobody does."""
         return self._do(CheckpointStoreError, "look at the lock", _holder)
 
     async def aholder(self) -> Lease | None:
@@ -239,7 +240,7 @@ class JobStore(Generic[M]):
         return await self._ado(CheckpointStoreError, "look at the lock", _holder)
 
     def unlock(self) -> Lease | None:
-        """Take the job away from who holds it, which is refused from then on; who that was."""
+        """Take the job away from who holds it, or from all who share it, which are refused from then on; who it was."""
         return self._do(CheckpointStoreError, "unlock", streams.unlock)
 
     async def aunlock(self) -> Lease | None:
@@ -379,7 +380,9 @@ async def _pause(seconds: float) -> None:
 
 async def _holder(core: Core) -> Lease | None:
     lease = await core.lease()
-    return None if lease is None or lease.is_free else lease
+    if lease is not None and not lease.is_free:
+        return lease
+    return next(iter((await at_work(core)).values()), None)
 
 
 def _dated(fields: dict[str, Any]) -> dict[str, Any]:

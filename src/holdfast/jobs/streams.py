@@ -10,6 +10,7 @@ from holdfast.engine.guarded import look
 from holdfast.engine.leases import Lease, lease_in, put_lease
 from holdfast.engine.piles import BATCH, EMPTY, Chunk, Pile, Stacker, read_chunk
 from holdfast.engine.records import Key, Query, Segment
+from holdfast.jobs.boards import clear_board
 from holdfast.jobs.core import NS, Core, load_error
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointNotFoundError
 from holdfast.jobs.fields import plain
@@ -117,12 +118,14 @@ async def write(core: Core, list_: str, pile: Pile = EMPTY) -> Writing:
 
 
 async def unlock(core: Core) -> Lease | None:
-    """Take a job away from who holds it; who that was."""
+    """Take a job away from who holds it, and from all who share it; who that was."""
     while True:
-        sight = await look(core.engine, core.job)
+        workers, sight = await clear_board(core, await look(core.engine, core.job))
+        if sight is None:
+            continue
+        core.memory.sight = None
         lease = lease_in(core.engine, sight)
         if lease is None or lease.is_free:
-            return None
+            return workers[0] if workers else None
         if await put_lease(core.engine, core.job, sight, lease.free()):
-            core.memory.sight = None
             return lease

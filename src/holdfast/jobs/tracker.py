@@ -20,7 +20,7 @@ from holdfast.engine.records import Key
 from holdfast.errors import HoldfastError
 from holdfast.jobs import boards
 from holdfast.jobs.core import NS, Core, Draft
-from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError, JobLocked
+from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError
 from holdfast.jobs.fields import KEYS, LOGS, take_apart
 from holdfast.jobs.growing import Extent, Growing
 from holdfast.jobs.loops import Loop
@@ -404,8 +404,7 @@ class Job:
 
     async def _resume(self, core: Core) -> Resumed | None:
         if workers := await boards.at_work(core):
-            msg = f"job {self.name!r} is shared by {', '.join(workers)}, who are at work: holdfast.worker(…) joins them"
-            raise JobLocked(msg)
+            raise core.shared(workers)
         return await resume(core, self._settings, self.store.model, self.store._upgrade)  # noqa: SLF001 - one of us
 
     def _start(self, core: Core, found: Resumed | None) -> None:

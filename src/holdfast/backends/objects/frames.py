@@ -144,7 +144,10 @@ def check_bytes(data: bytes, place: Place, where: str) -> bytes:
 
 def damaged(where: str, why: str) -> Unreadable:
     """The error for an object that is not as it was written."""
-    return Unreadable(f"{where} is damaged: {why}; restore it from a backup, or delete its thread")
+    return Unreadable(
+        f"{where} is damaged: {why}; restore it from a backup, or delete its thread as a whole (if that is a job: "
+        "`holdfast jobs clear`)"
+    )
 
 
 def pack_index(index: Index) -> bytes:
