@@ -1,6 +1,7 @@
 """What is stored belongs to the transaction that the caller is in, whichever thread LangGraph calls from."""
 
 import asyncio
+import gc
 import operator
 import threading
 from collections.abc import Iterator
@@ -225,6 +226,26 @@ def test_many_threads_of_a_run_share_its_transaction(corner: Corner) -> None:
         assert len(saver.get_tuple(CONFIG).pending_writes) == 8
         raise Oops
     assert None is values(checkpointer(corner))
+
+
+def test_a_connection_that_is_shared_is_its_owners_to_close(corner: Corner) -> None:
+    """As a live server's thread uses that of its test."""
+    saver, own = checkpointer(corner), connections[corner.alias]
+    own.ensure_connection()
+    opened = own.connection
+
+    def work() -> None:
+        connections[corner.alias] = own
+        values(saver)
+
+    own.inc_thread_sharing()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    del thread
+    gc.collect()
+    own.dec_thread_sharing()
+    assert own.connection is opened
 
 
 def fan_out(corner: Corner, how: str) -> Any:

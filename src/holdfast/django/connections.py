@@ -241,7 +241,8 @@ _ends = threading.local()
 
 
 def _closed_with_thread(alias: str, connection: Connection) -> None:
-    if not hasattr(_ends, alias):
+    is_shared = connection._thread_ident != _thread.get_ident()  # a live server's with its test: the owner closes it
+    if not is_shared and not hasattr(_ends, alias):
         setattr(_ends, alias, _AtEnd(connection))
 
 
