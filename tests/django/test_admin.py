@@ -1,14 +1,18 @@
 """The admin, asked by Django's own client: who may do what. How it looks is in `test_example.py`."""
 
 import base64
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from holdfast.django import DjangoCheckpointer
@@ -83,6 +87,7 @@ def test_actions_ask_first(action: str, permission: str, threads: int, rows: int
     assert [Thread.objects.count(), Checkpoint.objects.count()] == [1, 2]
     act(site, action, confirmed="yes", post="yes")
     assert [threads, rows] == [Thread.objects.count(), Checkpoint.objects.count()]
+    assert [entry.object_repr for entry in LogEntry.objects.all()] == ["t"]
 
 
 def test_search_and_links() -> None:
@@ -122,6 +127,27 @@ def test_what_cannot_be_read_says_so() -> None:
     put("t", 1, {"m": "x"}, serde=CheckpointSerializer(keys=Keys({"k": new_key()})))
     page = client("view_checkpoint").get(url_of(Checkpoint.objects.get()))
     assert (page.status_code, b"MissingKey" in page.content) == (200, True)
+
+
+def test_what_can_be_read_is_shown_where_its_parent_cannot() -> None:
+    put("t", 1, {"m": "x"}, serde=CheckpointSerializer(keys=Keys({"k": new_key()})))
+    put("t", 2, {"m": "seen"}, parent=1)
+    page = client("view_checkpoint").get(url_of(Checkpoint.objects.get(id=name(2)))).content.decode()
+    assert ("MissingKey" in page, "&quot;m&quot;: &quot;seen&quot;" in page) == (True, True)
+
+
+def test_the_list_of_threads_looks_at_the_checkpoints_of_those_it_shows() -> None:
+    """And at no other's: there may be millions."""
+    for number in (1, 2):
+        put("one", number, {})
+    put("two", 1, {})
+    Thread.objects.begin("none")
+    site = client("view_thread")
+    with CaptureQueriesContext(connection) as queries:
+        page = site.get(THREADS).content.decode()
+    asked = [query["sql"] for query in queries if "holdfast_rows" in query["sql"]]
+    assert (len(asked), "JOIN" in asked[0]) == (1, False)
+    assert re.findall(r"field-number_of_checkpoints..(\d)", page) == ["0", "2", "1"]
 
 
 def test_a_name_is_text_and_no_html() -> None:

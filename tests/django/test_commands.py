@@ -136,6 +136,17 @@ def test_export_is_readable(tmp_path: Path) -> None:
     assert [line["values"]["ticket"]["_data"] for line in lines] == [{"subject": "put out"}, {"subject": "fire"}]
 
 
+@pytest.mark.usefixtures("corner")
+def test_the_latest_is_that_of_each_namespace() -> None:
+    """A subgraph's checkpoint may be newer than that of the graph."""
+    saver = DjangoCheckpointer()
+    for number, ns in enumerate(("", "", "sub", "sub"), 1):
+        checkpoint = checkpoint_of(name(number), {"m": LONG})
+        saver.put(config_of("t", ns=ns), checkpoint, {"step": 1}, checkpoint["channel_versions"])
+    lines = [json.loads(line) for line in told("export", "--latest").splitlines()]
+    assert [(line["checkpoint_ns"], line["checkpoint_id"]) for line in lines] == [("sub", name(4)), ("", name(2))]
+
+
 @pytest.mark.parametrize(
     "command",
     [

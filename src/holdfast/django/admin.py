@@ -15,7 +15,7 @@ from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Count, Max
+from django.db.models import Count, OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -69,13 +69,16 @@ class ThreadAdmin(LookedAt):
     actions: ClassVar = ["prune", "copy"]
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Threads with how many checkpoints they have."""
-        return super().get_queryset(request).annotate(number=Count("checkpoints"), newest=Max("checkpoints__id"))
+        """Threads with how many checkpoints they have, which is looked up for those that are shown."""
+        rows = Checkpoint.objects.filter(thread=OuterRef("pk"))
+        number = rows.order_by().values("thread").annotate(number=Count("id")).values("number")
+        newest = rows.order_by("-id").values("id")[:1]
+        return super().get_queryset(request).annotate(number=Subquery(number), newest=Subquery(newest))
 
     @admin.display(description="checkpoints", ordering="number")
     def number_of_checkpoints(self, thread: Any) -> int:
         """How many it has."""
-        return int(thread.number)
+        return int(thread.number or 0)
 
     @admin.display(description="last checkpoint", ordering="newest")
     def latest(self, thread: Any) -> Any:
@@ -148,6 +151,7 @@ class ThreadAdmin(LookedAt):
         for thread in threads:
             try:
                 act(saver, thread)
+                self.log_change(request, thread, f"{done}.")
                 number += 1
             except HoldfastError as error:
                 self.message_user(request, f"{thread.thread}: {error}", messages.ERROR)
@@ -240,9 +244,13 @@ def _shown(row: Any) -> dict[str, Any]:
             "metadata": pretty(json_of(dict(found.metadata), serde)),
             "writes": [{**write, "value": pretty(write["value"])} for write in writes_of(found, serde)],
         }
-        parent = saver.get_tuple({"configurable": {**named, "checkpoint_id": row.parent}}) if row.parent else None
     except HoldfastError as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    lines: list[Line] = diff(state_of(parent, serde) if parent else {}, state)
+    lines: list[Line]
+    try:
+        parent = saver.get_tuple({"configurable": {**named, "checkpoint_id": row.parent}}) if row.parent else None
+        lines = diff(state_of(parent, serde) if parent else {}, state)
+    except HoldfastError as error:
+        lines = [Line("gap", f"What was before can't be read: {type(error).__name__}: {error}")]
     up = Checkpoint.objects.using(row._state.db).filter(thread=row.thread_id, ns=row.ns, id=row.parent).first()
     return {**shown, "diff": lines, "parent": row.parent, "parent_url": url_of(up) if up else None}

@@ -59,7 +59,7 @@ class Command(BaseCommand):
         made.add_argument("--dry-run", action="store_true", help="only say what would be done")
         made = add("export", self.export, "Write checkpoints as lines of readable JSON.")
         made.add_argument("--output", metavar="FILE", help="a file, which must not be there yet; else they are printed")
-        made.add_argument("--latest", action="store_true", help="only the newest checkpoint of each thread")
+        made.add_argument("--latest", action="store_true", help="only the newest checkpoint of each namespace")
         made = add("import-legacy", self.import_legacy, "Take over the rows of another checkpointer's models.")
         legacy.add_arguments(made)
 
@@ -159,8 +159,12 @@ class Command(BaseCommand):
             with self._progress("exporting", chosen, options) as bar:
                 for info in chosen:
                     config: Any = {"configurable": {"thread_id": info.thread}}
-                    for found in saver.list(config, limit=1 if latest else None):
-                        target.write(json.dumps(record_of(found, serde), ensure_ascii=False) + "\n")
+                    seen: set[str] = set()
+                    for found in saver.list(config):
+                        ns = found.config.get("configurable", {})["checkpoint_ns"]
+                        if not latest or ns not in seen:
+                            target.write(json.dumps(record_of(found, serde), ensure_ascii=False) + "\n")
+                        seen.add(ns)
                     bar(info.checkpoints)
         finally:
             if output:
