@@ -586,3 +586,49 @@ def test_jobs_of_one_event_loop_end_in_any_order(url: str) -> None:
 
     asyncio.run(both())
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+# What is handed in.
+
+
+def test_a_store_of_another_model_lends_its_connections_only(url: str) -> None:
+    with JobStore(url, model=Cursor) as store:
+        with holdfast.job("j", store=store) as job:
+            job.entities.append({})
+        with holdfast.worker("j", store=store) as worker:
+            worker.entities.append({})
+    assert streamed(url) == [{}, {}]
+
+
+def test_an_async_job_may_be_read_and_saved_in_a_blocking_way(url: str) -> None:
+    async def run() -> None:
+        async with holdfast.job("j", store=url) as job:
+            job.entities.extend([1, 2])
+            await job.asave()
+            assert (job.entities[0], list(job.entities)) == (1, [1, 2])
+            job.entities.append(3)
+            job.save()
+            job.entities.append(4)
+
+    asyncio.run(run())
+    assert streamed(url) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("start", [holdfast.job, holdfast.worker])
+def test_a_start_that_is_refused_closes_its_store(url: str, start: Any) -> None:
+    work(url, config={"a": 1})
+    job = start("j", store=url, config={"a": 2})
+    with pytest.raises(CheckpointConfigMismatchError), job:
+        pass
+    with pytest.raises(holdfast.errors.HoldfastError, match="was closed"):
+        job.store.holder()
+    other = start("j", store=url, config={"a": 2})
+
+    async def run() -> None:
+        async with other:
+            pass
+
+    with pytest.raises(CheckpointConfigMismatchError):
+        asyncio.run(run())
+    with pytest.raises(holdfast.errors.HoldfastError, match="was closed"):
+        other.store.holder()

@@ -315,8 +315,12 @@ class SharedJob:
     # Coming and going.
 
     def __enter__(self) -> Self:
-        core = self.store._blocking()  # noqa: SLF001 - one of us
-        run(self._join(core))
+        try:
+            run(self._join(self.store._blocking()))  # noqa: SLF001 - one of us
+        except BaseException:
+            if self._owns_store:
+                self.store.close()
+            raise
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat_in_thread, name="holdfast-worker", daemon=True)
         self._thread.start()
@@ -345,8 +349,12 @@ class SharedJob:
                     self.store.close()
 
     async def __aenter__(self) -> Self:
-        core = await self.store._asyncio()  # noqa: SLF001 - one of us
-        await self._join(core)
+        try:
+            await self._join(await self.store._asyncio())  # noqa: SLF001 - one of us
+        except BaseException:
+            if self._owns_store:
+                await self.store.aclose()
+            raise
         self._task = asyncio.create_task(self._beat_in_task(), name="holdfast-worker")
         self._termination = Termination.of_task()
         self._termination.begin()

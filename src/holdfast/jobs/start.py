@@ -103,5 +103,5 @@ def _configured(config: Any, every: int) -> dict[str, Any]:
 
 def _home(store: JobStore[Any] | str, name: str, model: type[BaseModel] | None, keep_last: int) -> JobStore[Any]:
     if isinstance(store, JobStore):
-        return store.sibling(name, model)
+        return store.sibling(name, model or Checkpoint)
     return JobStore[Any](store, job=name, model=model or Checkpoint, keep_last=keep_last)

@@ -268,11 +268,15 @@ class Job:
         self._is_saved = False
 
     def _save_now(self) -> None:
+        self._here()
         if self._mark is not None and not self._is_saved:
-            mark = self._mark
             with self._termination, told(CheckpointSaveError, "save checkpoint"):
-                self._rebase(mark, run(self._here().save(self._draft(mark))).piles)
+                self._store(self._mark)
         self._termination.leave()
+
+    def _store(self, mark: Mark) -> None:
+        core = self.store._blocking()  # noqa: SLF001 - one of us: an async job may save in a blocking way, too
+        self._rebase(mark, run(core.save(self._draft(mark))).piles)
 
     async def _asave_now(self) -> None:
         if self._mark is not None and not self._is_saved:
@@ -323,17 +327,25 @@ class Job:
     # Coming and going.
 
     def __enter__(self) -> Self:
-        self._lock.__enter__()
         try:
-            core = self.store._blocking()  # noqa: SLF001 - one of us
-            with told(CheckpointLoadError, "load checkpoint"):
-                found = run(self._resume(core))
-        except BaseException as error:
-            self._lock.__exit__(type(error), error, error.__traceback__)
+            core, found = self._take()
+        except BaseException:
+            if self._owns_store:
+                self.store.close()
             raise
         self._start(core, found)
         self._termination.begin()
         return self
+
+    def _take(self) -> tuple[Core, Resumed | None]:
+        self._lock.__enter__()
+        try:
+            core = self.store._blocking()  # noqa: SLF001 - one of us
+            with told(CheckpointLoadError, "load checkpoint"):
+                return core, run(self._resume(core))
+        except BaseException as error:
+            self._lock.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -352,18 +364,26 @@ class Job:
                     self.store.close()
 
     async def __aenter__(self) -> Self:
-        await self._lock.__aenter__()
         try:
-            core = await self.store._asyncio()  # noqa: SLF001 - one of us
-            with told(CheckpointLoadError, "load checkpoint"):
-                found = await self._resume(core)
-        except BaseException as error:
-            await self._lock.__aexit__(type(error), error, error.__traceback__)
+            core, found = await self._atake()
+        except BaseException:
+            if self._owns_store:
+                await self.store.aclose()
             raise
         self._start(core, found)
         self._termination = Termination.of_task()
         self._termination.begin()
         return self
+
+    async def _atake(self) -> tuple[Core, Resumed | None]:
+        await self._lock.__aenter__()
+        try:
+            core = await self.store._asyncio()  # noqa: SLF001 - one of us
+            with told(CheckpointLoadError, "load checkpoint"):
+                return core, await self._resume(core)
+        except BaseException as error:
+            await self._lock.__aexit__(type(error), error, error.__traceback__)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -386,9 +406,8 @@ class Job:
         """Save what is finished. If the body has failed, its error is the one to be seen."""
         try:
             if self._mark is not None and not self._is_saved:
-                mark = self._mark
                 with told(CheckpointSaveError, "save checkpoint"):
-                    self._rebase(mark, run(self._here().save(self._draft(mark))).piles)
+                    self._store(self._mark)
         except HoldfastError as problem:
             if error is None:
                 raise
@@ -442,15 +461,16 @@ class Job:
         return self._core
 
     def _read_chunk(self, field: str, chunk: Chunk) -> list[Any]:
+        self._here()
         with told(CheckpointLoadError, "load checkpoint"):
-            return run(self._chunk(field, chunk))
+            return run(self._chunk(self.store._blocking(), field, chunk))  # noqa: SLF001 - one of us
 
     async def _aread_chunk(self, field: str, chunk: Chunk) -> list[Any]:
         with told(CheckpointLoadError, "load checkpoint"):
-            return await self._chunk(field, chunk)
+            return await self._chunk(self._here(), field, chunk)
 
-    async def _chunk(self, field: str, chunk: Chunk) -> list[Any]:
-        return await read_part(self._here(), Key(self.name, NS, ""), field, chunk, self.name)
+    async def _chunk(self, core: Core, field: str, chunk: Chunk) -> list[Any]:
+        return await read_part(core, Key(self.name, NS, ""), field, chunk, self.name)
 
 
 def _copy(state: Any) -> Any:
