@@ -93,3 +93,8 @@ def test_secrets_are_hashed_however_deep_they_are(config: Any) -> None:
 def test_what_only_looks_like_a_secret_stays() -> None:
     config = {"max_tokens": 100, "url": "https://h:80/a:b@c", "keys": ["a"], "at": "a://b c:d@e"}
     assert canonical(config) == config
+
+
+def test_what_is_hashed_otherwise_differs() -> None:
+    assert differences({"a": 1, "b": True}, {"a": 1.0, "b": 1}) == {"a": (1, 1.0), "b": (True, 1)}
+    assert differences({"a": float("nan")}, {"a": float("nan")}) == {}

@@ -119,7 +119,10 @@ def test_growing_saves_keep_the_last_three_and_both_halves_see_the_same(url: str
 def test_the_named_stores(tmp_path: Path) -> None:
     """The classes that the contract names are the same store, over the place that each is about."""
     check_contract(InMemoryCheckpointStore())
-    check_contract(DiskCheckpointStore(tmp_path / "a folder, with 100% ünusual #name?" / "nested"))
+    folder = tmp_path / "a folder, with 100% ünusual #name?" / "nested"
+    store = DiskCheckpointStore(folder)
+    assert folder.is_dir()
+    check_contract(store)
     memory = InMemoryCheckpointStore()
     memory.add_checkpoint(checkpoint())
     assert memory.checkpoint_count() == 1

@@ -17,7 +17,9 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.jobs import CheckpointConfigMismatchError, CheckpointStoreError, JobLocked, JobStore, JobTaken, SharedJob
+from holdfast.jobs.boards import at_work
 from holdfast.jobs.merging import added, without
+from holdfast.run import run
 
 
 class Page(BaseModel):
@@ -69,9 +71,13 @@ def test_a_pool_of_workers_some_of_which_are_killed_and_stopped(store: str, tmp_
             process.start()
         limit = time.monotonic() + 60
         with JobStore(url, job="shared") as jobs:
-            while not jobs.list_checkpoints() and time.monotonic() < limit:
+            joined: list[Any] = []
+            while len(joined) < 2 and time.monotonic() < limit:
                 time.sleep(0.02)
-        killed, stopped = chance.sample([process for process in pool if process.is_alive()], 2)
+                if jobs.list_checkpoints():  # and not one that is still on its way
+                    there = [lease.holder.rpartition(":")[2] for lease in run(at_work(jobs._blocking())).values()]
+                    joined = [process for process in pool if str(process.pid) in there]
+        killed, stopped = chance.sample(joined, 2)
         assert killed.pid is not None
         assert stopped.pid is not None
         killed.kill()
@@ -361,6 +367,7 @@ def test_workers_that_are_not_heard_of_are_waited_for_as_long_as_their_lease_run
     monkeypatch.setattr("holdfast.engine.leases.this_process", lambda: "elsewhere/1/1")
     worker = holdfast.worker("j", store=url, lease=0.3).__enter__()
     worker._stop.set()
+    worker._termination.end()
     with pytest.raises(JobLocked, match=r"holdfast\.worker"), holdfast.job("j", store=url):
         pass
     with holdfast.job("j", store=url, wait=30):

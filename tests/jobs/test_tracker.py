@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast
-from holdfast.jobs import CheckpointConfigMismatchError, JobLock, JobLocked, JobStore, JobTaken
+from holdfast.jobs import CheckpointConfigMismatchError, CheckpointSaveError, JobLock, JobLocked, JobStore, JobTaken
 from holdfast.jobs.growing import Growing
 
 ITEMS = [f"chunk {n}" for n in range(50)]
@@ -632,3 +632,26 @@ def test_a_start_that_is_refused_closes_its_store(url: str, start: Any) -> None:
         asyncio.run(run())
     with pytest.raises(holdfast.errors.HoldfastError, match="was closed"):
         other.store.holder()
+
+
+def test_what_can_not_be_meant_is_refused(url: str) -> None:
+    refused: list[tuple[type[Exception], str, Any]] = [
+        (ValueError, "on_mismatch", lambda: holdfast.job("j", store=url, on_mismatch="contnue")),  # type: ignore[arg-type]
+        (ValueError, "seconds", lambda: holdfast.job("j", store=url, seconds=-1)),
+        (ValueError, "needs a name", lambda: holdfast.job("", store=url)),
+        (TypeError, "Pydantic model", lambda: holdfast.job("j", store=url, state={"a": 1})),  # type: ignore[arg-type]
+        (ValueError, "a lease", lambda: holdfast.worker("j", store=url, lease=0)),
+        (ValueError, "keep_for", lambda: JobStore(url, keep_for=-1)),
+        (CheckpointSaveError, "Pydantic model", lambda: JobStore(url).save({"a": 1})),  # type: ignore[arg-type]
+    ]
+    for kind, text, start in refused:
+        with pytest.raises(kind, match=text):
+            start()
+    with holdfast.worker("j", store=url) as worker, pytest.raises(TypeError, match="a sequence"):
+        next(worker.track(iter([1, 2])))  # type: ignore[arg-type]
+
+
+def test_an_item_that_comes_twice_counts_once(url: str) -> None:
+    with holdfast.job("j", store=url) as job:
+        assert list(job.track(["a", "a", "b"], key=str)) == ["a", "b"]
+        assert (job.done, job.total) == (2, 2)

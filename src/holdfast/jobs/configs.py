@@ -58,7 +58,8 @@ def differences(before: Any, now: Any, prefix: str = "") -> dict[str, tuple[obje
             else:
                 found |= differences(before[key], now[key], name)
         return found
-    return {} if before == now else {prefix or "config": (before, now)}
+    # As they are hashed: 1 is not 1.0, nor True.
+    return {} if hash_of(before) == hash_of(now) else {prefix or "config": (before, now)}
 
 
 def _canonical(value: Any, where: str) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case for each kind

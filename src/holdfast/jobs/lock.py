@@ -27,6 +27,13 @@ _LONGEST_POLL = 1.0
 _log = logging.getLogger("holdfast.jobs")
 
 
+def check_seconds(seconds: float) -> None:
+    """Refuse a lease that would run out before it can be renewed."""
+    if not seconds >= _LEAST:
+        msg = f"a lease has to run for {_LEAST} s at least, not {seconds}"
+        raise ValueError(msg)
+
+
 class JobLock:
     """`with store.lock():` only this process changes the job, for as long as it is renewed.
 
@@ -36,9 +43,7 @@ class JobLock:
     """
 
     def __init__(self, store: "JobStore[Any]", wait: float | None, seconds: float, holder: str | None) -> None:
-        if not seconds >= _LEAST:
-            msg = f"a lease has to run for {_LEAST} s at least, not {seconds}"
-            raise ValueError(msg)
+        check_seconds(seconds)
         self._store = store
         self._wait = wait
         self._seconds = seconds

@@ -13,6 +13,8 @@ class DiskCheckpointStore(JobStore[Checkpoint]):
 
     def __init__(self, checkpoint_dir: Path | str, *, job: str = "default", **options: Any) -> None:
         self.checkpoint_dir = Path(checkpoint_dir)
+        if not options.get("read_only"):
+            self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(f"file://{quote(str(self.checkpoint_dir.absolute()))}", job=job, **options)
 
 

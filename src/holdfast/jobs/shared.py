@@ -157,6 +157,12 @@ class SharedJob:
             raise RuntimeError(msg)
 
     def _begin(self, loop: Loop, items: Sequence[Any], name: str | None) -> Bar:
+        if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
+            msg = (
+                f"workers share a sequence, of which each takes its part, not a {type(items).__name__}: "
+                "make it a list, the same one in each of them"
+            )
+            raise TypeError(msg)
         self._track = f"track-{self._calls}" if name is None else name
         self._calls += name is None
         self._total = len(items)

@@ -1,11 +1,11 @@
 """`holdfast.job(…)` and `holdfast.worker(…)`: how a job is started."""
 
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from holdfast.jobs.configs import canonical, hash_of
-from holdfast.jobs.lock import SECONDS
+from holdfast.jobs.lock import SECONDS, check_seconds
 from holdfast.jobs.models import Checkpoint
 from holdfast.jobs.resuming import OnMismatch, Settings
 from holdfast.jobs.shared import SharedJob
@@ -43,9 +43,16 @@ def job(
     gets `JobLocked`. `lease` is how long a process may be silent before it is taken for dead. `resume=False` begins
     anew. With `skip_damaged`, a checkpoint that is not what was saved is passed over with a warning.
     """
+    if on_mismatch not in get_args(OnMismatch):
+        msg = f"on_mismatch must be one of {', '.join(get_args(OnMismatch))}, not {on_mismatch!r}"
+        raise ValueError(msg)
+    given: object = state
+    if given is not None and not isinstance(given, BaseModel):
+        msg = f"state must be a Pydantic model, not a {type(given).__name__}; without one, job.state is a dict to fill"
+        raise TypeError(msg)
     settings = Settings(
         state=state,
-        **_configured(config, every),
+        **_configured(name, config, every, seconds),
         every=every,
         seconds=seconds,
         lease=lease,
@@ -77,9 +84,10 @@ def worker(
     Each gets other items of `job.track(items)`, at most `every` at a time, and what all of them add is put together. A
     worker that is silent for as long as `lease` says is taken for dead, and its items are done by the others.
     """
+    check_seconds(lease)
     settings = Settings(
         state=None,
-        **_configured(config, every),
+        **_configured(name, config, every, seconds),
         every=every,
         seconds=seconds,
         lease=lease,
@@ -93,9 +101,15 @@ def worker(
     return SharedJob(_home(store, name, None, keep_last), settings, owns_store=not isinstance(store, JobStore))
 
 
-def _configured(config: Any, every: int) -> dict[str, Any]:
+def _configured(name: str, config: Any, every: int, seconds: float) -> dict[str, Any]:
+    if name == "":
+        msg = "a job needs a name"
+        raise ValueError(msg)
     if every < 1:
         msg = f"every must be 1 at least, not {every}"
+        raise ValueError(msg)
+    if not seconds >= 0:
+        msg = f"seconds must be 0 at least, not {seconds}"
         raise ValueError(msg)
     made = canonical(config)
     return {"config": made, "config_hash": "" if config is None else hash_of(made)}

@@ -81,6 +81,9 @@ class JobStore(Generic[M]):
         self._store = open_store(source, namespace=namespace, read_only=read_only, corner=CORNER)
         self._read_only = read_only
         age = keep_for if keep_for is None or isinstance(keep_for, timedelta) else timedelta(seconds=keep_for)
+        if age is not None and age < timedelta():
+            msg = f"keep_for must be 0 at least, not {keep_for}"
+            raise ValueError(msg)
         self._keep = Keep(keep_last, age)
         self._memory = Memory()
         self._state = {"ready": False, "closed": False}
@@ -286,11 +289,13 @@ class JobStore(Generic[M]):
     # The bodies.
 
     async def _save(self, core: Core, checkpoint: BaseModel, checkpoint_id: str | None) -> None:
+        _check_model(checkpoint)
         name, created = named(checkpoint, checkpoint_id)
         fields, lists = take_apart(checkpoint)
         await core.save(Draft(name, created, _dated(fields), lists))
 
     async def _save_grown(self, core: Core, checkpoint: BaseModel, name: str | None, writing: "streams.Writing") -> int:
+        _check_model(checkpoint)
         id_, created = named(checkpoint, name)
         fields, lists = take_apart(checkpoint)
         lists.pop(writing.field, None)
@@ -383,6 +388,15 @@ async def _holder(core: Core) -> Lease | None:
     if lease is not None and not lease.is_free:
         return lease
     return next(iter((await at_work(core)).values()), None)
+
+
+def _check_model(checkpoint: object) -> None:
+    if not isinstance(checkpoint, BaseModel):
+        msg = (
+            f"Failed to save checkpoint: it must be a Pydantic model, not a {type(checkpoint).__name__}: "
+            "JobStore(…, model=MyModel) keeps any"
+        )
+        raise CheckpointSaveError(msg)
 
 
 def _dated(fields: dict[str, Any]) -> dict[str, Any]:

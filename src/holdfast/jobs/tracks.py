@@ -99,7 +99,9 @@ class Track:
 
     def exhausted(self) -> None:
         """All items have come: now it is known how many there are."""
-        self.total = max(len(self), self.total or 0) if self._is_known else len(self)
+        # Named items may come twice, and count once.
+        is_known = self._is_known and not self._is_keyed
+        self.total = max(len(self), self.total or 0) if is_known else len(self)
 
     def note(self) -> dict[str, Any]:
         """What has to be saved of it, beside the keys."""
