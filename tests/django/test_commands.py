@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,7 +182,9 @@ def run_from_argv(*command: str) -> None:
 
 
 @pytest.mark.usefixtures("corner")
-def test_options_of_django_may_be_behind_the_name() -> None:
+def test_options_of_django_may_be_behind_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "")  # which Django sets, as it does sys.path
+    monkeypatch.setattr("sys.path", [*sys.path])
     run_from_argv("verify", "--settings", "talk.settings", "--traceback", "-v", "2", "--no-color", "--pythonpath", ".")
 
 
