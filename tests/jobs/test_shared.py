@@ -394,3 +394,26 @@ def test_a_job_is_taken_away_from_its_workers(url: str) -> None:
             worker._save()
         assert store.holder() is None
         assert store.clear_all() == 1
+
+
+def test_a_save_whose_answer_was_lost_is_not_made_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with JobStore(url) as store:
+        backend: Any = type(store._store.blocking)
+    apply, saves = backend.apply, iter(range(99))
+
+    async def lost(self: Any, change: Any) -> None:
+        await apply(self, change)
+        if change.segments and next(saves) == 1:
+            msg = "the line is dead"
+            raise holdfast.errors.StoreError(msg)
+
+    monkeypatch.setattr(backend, "apply", lost)
+    with pytest.raises(CheckpointStoreError, match="dead"), holdfast.worker("j", store=url, every=2) as job:  # noqa: PT012
+        for item in job.track(range(8)):
+            job.entities.append({"item": item})
+            job.metrics["n"] = job.metrics.get("n", 0) + 1
+    with JobStore(url, job="j") as store:
+        latest = store.find_latest()
+        assert latest is not None
+        assert [entity["item"] for entity in latest.entities] == list(range(latest.chunk_index))
+        assert latest.metrics == {"n": latest.chunk_index}

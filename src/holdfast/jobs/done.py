@@ -55,6 +55,10 @@ class Ranges:
             at = high
         yield from range(at, stop)
 
+    def first(self) -> list[int]:
+        """The first of them, if there are any."""
+        return self._starts[:1]
+
     def prefix(self) -> int | None:
         """How many there are, if they are all from 0 on; else None."""
         if not self._starts:

@@ -46,6 +46,10 @@ class Claim(NamedTuple):
     done: int
 
 
+class _Saved(Exception):
+    """What was to be saved is saved already."""
+
+
 class _Mark(NamedTuple):
     """A worker when it had just finished an item."""
 
@@ -224,18 +228,21 @@ class SharedJob:
             nonlocal claim
             board = self._my_board(core, sight)
             base = await Base.read(core, sight)
+            if any(number in base.done(self._track) for number in mark.finished.first()):
+                raise _Saved  # by this worker, whose claims nobody else touches: the answer was lost
             base.done(self._track).update(mark.finished)
             board.claims[self._worker].setdefault(self._track, Ranges()).remove(mark.finished)
             if claims:
                 claim = self._claim(board, base)
             return self._draft(core, base, mark, board)
 
-        await core.update(make)
+        with suppress(_Saved):
+            await core.update(make)
         del self.entities[: mark.length]
         self.metrics = without(self.metrics, mark.metrics)
         self._mark = _Mark(Ranges(), 0, {})
         self._saved_at = time.monotonic()
-        return claim
+        return claim  # of nothing, if it was saved before: then it is asked for again
 
     async def _only_claim(self, core: Core) -> Claim:
         for attempt in range(1 << 30):
