@@ -3,11 +3,16 @@
 A message says what failed, on what, and what to do about it. Passwords never appear in one.
 """
 
-from typing import Literal
+import copyreg
+from typing import Any, Literal
 
 
 class HoldfastError(Exception):
     """The base of all errors in here."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a process pool hands back is made from its message, not from what it was first made of.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class BadURL(HoldfastError, ValueError):

@@ -1,10 +1,11 @@
-"""Errors of jobs come back from a process pool as they were."""
+"""Errors come back from a process pool as they were."""
 
 import pickle
 from typing import Any
 
 import pytest
 
+import holdfast.errors
 from holdfast.jobs import errors
 from holdfast.jobs.telling import NotPermitted
 
@@ -29,7 +30,10 @@ def test_all_of_them_are_here() -> None:
     assert {type(error) for error in ERRORS} == below(errors.CheckpointStoreError)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+OTHERS = [holdfast.errors.MissingExtra("redis://", "redis-py", "redis"), holdfast.errors.Conflict("parent")]
+
+
+@pytest.mark.parametrize("error", [*ERRORS, *OTHERS], ids=lambda error: type(error).__name__)
 def test_they_survive_pickle(error: Exception) -> None:
     error.add_note("more")
     again = pickle.loads(pickle.dumps(error))

@@ -1,17 +1,10 @@
 """What can go wrong with a job's checkpoints. All of it is a `HoldfastError`, too."""
 
-import copyreg
-from typing import Any
-
 from holdfast.errors import HoldfastError, LeaseHeld, LeaseLost
 
 
 class CheckpointStoreError(HoldfastError):
     """Base class for checkpoint store errors."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # What a process pool hands back is made from its message, not from what it was first made of.
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class CheckpointNotFoundError(CheckpointStoreError):
