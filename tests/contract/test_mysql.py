@@ -76,6 +76,7 @@ class TestConnection(ChangeRules, DeltaRules, GraphRules, ListingRules, Retentio
     The rules that each lead to statements of their own: what is in a value makes no difference to a connection.
     """
 
+    shared: ClassVar[bool] = True
     half = SaverContract.half
     twin = SaverContract.twin
 
