@@ -18,13 +18,13 @@ from typing import Any
 
 import redis
 import redis.asyncio as redis_asyncio
+from redis import connection
 from redis.asyncio.client import Pipeline as AsyncioPipeline
 from redis.asyncio.cluster import ClusterNode as AsyncioNode
 from redis.asyncio.retry import Retry as AsyncioRetry
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.cluster import ClusterNode
-from redis.connection import AbstractConnection
 from redis.retry import Retry
 
 from holdfast.backends import Store
@@ -43,8 +43,11 @@ _PORT = 6379
 _LONGEST = 86_400
 _CENTURY = 3_155_760_000
 # Or else each new connection tells the server the driver's name and version, in two round trips.
-_HAS_DRIVER_INFO = "driver_info" in inspect.signature(AbstractConnection.__init__).parameters
+_HAS_DRIVER_INFO = "driver_info" in inspect.signature(connection.AbstractConnection.__init__).parameters
 _SILENT = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": None, "lib_version": None}
+# With hiredis, the driver takes what TLS 1.3 sends after a handshake for an answer that nobody asked for.
+_PARSER = getattr(connection, "_RESP2Parser", None)
+_READER = {} if _PARSER is None else {"parser_class": _PARSER}
 
 
 def open_redis(url: URL) -> Store:
@@ -100,8 +103,9 @@ def _server(url: URL) -> tuple[Callable[[], Any], Callable[[], Any]]:
     pool = int(_number(url, "pool", 16, smallest=1))
     options: dict[str, Any] = {**_common(url, timeout), **_SILENT}
     options |= {"db": int(db), "max_connections": pool, "timeout": timeout}
+    secure = url.scheme == "rediss"
     socket = url.options.get("unix_socket")
-    if socket and (url.host or url.scheme == "rediss"):
+    if socket and (url.host or secure):
         msg = "a unix_socket has no host, and no TLS: redis:///0?unix_socket=/run/redis.sock"
         raise BadURL(msg)
     if socket:
@@ -110,7 +114,6 @@ def _server(url: URL) -> tuple[Callable[[], Any], Callable[[], Any]]:
         kinds: tuple[type, type] = (redis.UnixDomainSocketConnection, redis_asyncio.UnixDomainSocketConnection)
     else:
         options |= {"host": url.host or "localhost", "port": url.port or _PORT}
-        secure = url.scheme == "rediss"
         kinds = (
             redis.SSLConnection if secure else redis.Connection,
             redis_asyncio.SSLConnection if secure else redis_asyncio.Connection,
@@ -118,7 +121,7 @@ def _server(url: URL) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
     def blocking() -> Any:
         kind: Any = redis.BlockingConnectionPool
-        made = kind(connection_class=kinds[0], **options, retry=_once())
+        made = kind(connection_class=kinds[0], **options, **(_READER if secure else {}), retry=_once())
         return redis.Redis.from_pool(made)
 
     def asyncio() -> Any:

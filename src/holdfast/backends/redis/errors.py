@@ -28,6 +28,8 @@ _PASSING = (redis.ReadOnlyError, redis.ClusterDownError, redis.TryAgainError, re
 
 def is_unanswered(error: Exception) -> bool:
     """Whether there was no server to refuse it."""
+    if str(error) == "Connection not ready":  # so says redis-py of one that has sent more than was asked for
+        return False
     return not isinstance(error, redis.ResponseError | redis.BusyLoadingError | redis.AuthenticationError)
 
 
