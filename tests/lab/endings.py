@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -127,6 +128,7 @@ ENDINGS: list[Callable[[holdfast.Saver], None]] = [
 ]
 
 if __name__ == "__main__":
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # or it tells of callbacks that took long, on a busy machine
     for end in ENDINGS:
         end(holdfast.Saver(sys.argv[1]))
         gc.collect()
