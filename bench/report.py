@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from measure import Result
+from measure import Result, Setting
 from stores.store import Store
 
 TIMES = "\u00d7"
@@ -93,12 +93,19 @@ def _fill(path: Path, lines: Sequence[str]) -> None:
     path.write_text("\n".join([before + begin, "", *lines, "", end + after]), encoding="utf-8")
 
 
-def write_results(folder: Path, results: Sequence[Result], stores: Mapping[str, Facts], notes: Sequence[str]) -> None:
-    """A file for each store that was measured whole, and one for the serializer."""
-    for title, group in groupby(results, key=lambda result: result.store):
+def write_results(folder: Path, settings: Sequence[Setting], stores: Mapping[str, Facts]) -> None:
+    """A file for each store that was measured whole, and for each scenario that needs none."""
+    for title, group in groupby(settings, key=lambda setting: setting.shown or setting.name):
+        of_one = list(group)
+        results = [result for setting in of_one for result in setting.results]
         facts = stores.get(title)
-        content = as_json(list(group), {title: facts} if facts else {}, notes, quick=False)
-        write_json(folder / f"{facts.name if facts else 'serializer'}.json", content)
+        content = as_json(results, {title: facts} if facts else {}, notes_of(of_one), quick=False)
+        write_json(folder / f"{facts.name if facts else title}.json", content)
+
+
+def notes_of(settings: Iterable[Setting]) -> list[str]:
+    """What there is to say of all these, once each."""
+    return list(dict.fromkeys(note for setting in settings for note in setting.notes))
 
 
 def read_results(folder: Path, names: Iterable[str]) -> tuple[list[Result], dict[str, Facts], list[str]]:

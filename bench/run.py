@@ -10,9 +10,9 @@ The calls are recorded from real LangGraph graphs and replayed on each saver, wi
 Servers are started for the run, with settings that wait for the disk at each commit, and stopped after it. --postgres,
 --mysql and --redis take the URL of a server to use instead, and a role that may create databases there.
 Each figure is a median; read the ratios, which hold on other machines, rather than the milliseconds.
-A run that is neither quick nor of some scenarios only rewrites bench/results/STORE.json of each store it measured, and
-from all that is there docs/images/bench.svg, docs/reference/benchmarks.md and the table in the README; others write
-results/*.local.json.
+A run that is not quick, and of all scenarios of a store, rewrites bench/results/STORE.json (jobs.json, serializer.json
+for what needs no store), and from all that is there docs/images/bench.svg, docs/reference/benchmarks.md and the table
+in the README; others write results/*.local.json.
 Nothing here passes or fails: a target that is missed is marked so in the table.
 """
 
@@ -73,15 +73,15 @@ def main() -> None:
                     _run(settings[-1])
     print(f"\ntook {time.monotonic() - started:.0f} s", file=sys.stderr)
     results = [result for setting in settings for result in setting.results]
-    notes = list(dict.fromkeys(note for setting in settings for note in setting.notes))
+    notes = report.notes_of(settings)
     print(report.markdown(results, stores, notes))
-    if options.quick or options.only:
+    if options.quick or (on_stores and options.only):
         chosen = [*(options.store or ()), *(options.only or ()), *(["quick"] if options.quick else ())]
         content = report.as_json(results, stores, notes, quick=options.quick)
         report.write_json(HERE / "results" / f"{'-'.join(chosen)}.local.json", content)
         return
-    report.write_results(HERE / "results", results, stores, notes)
-    everything = report.read_results(HERE / "results", (SERIALIZER, *STORES))
+    report.write_results(HERE / "results", settings, stores)
+    everything = report.read_results(HERE / "results", (*ALONE, *STORES))
     chart.write(HERE.parent / "docs" / "images" / "bench.svg", everything[0])
     report.write_pages(HERE.parent, *everything)
 
