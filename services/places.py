@@ -112,4 +112,4 @@ def gets_free(port: int, seconds: float) -> bool:
 @cache
 def _enters(folder: Path) -> bool:
     """Whether the servers' user can enter a folder."""
-    return subprocess.run(["test", "-x", str(folder)], check=False, **as_user(user())).returncode == 0
+    return subprocess.run(as_user(user(), ["test", "-x", str(folder)]), check=False).returncode == 0

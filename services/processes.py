@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 _PROC = Path("/proc")
 _HAS_PROC = _PROC.joinpath("self/stat").exists()
@@ -45,34 +45,29 @@ class Process(NamedTuple):
         return found
 
 
-class Identity(TypedDict, total=False):
-    """What subprocess takes to run a command as another user."""
+def as_user(user: str | None, command: Sequence[str]) -> list[str]:
+    """A command that is run as this user; as the one that we are for None.
 
-    user: int
-    group: int
-    extra_groups: list[int]
-
-
-def as_user(user: str | None) -> Identity:
-    """Run as this user; as the one that we are for None."""
+    Not by subprocess itself: it would then fork, and not vfork, which hangs if gRPC is at work in this process.
+    """
     if user is None:
-        return {}
+        return [*command]
     entry = pwd.getpwnam(user)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    identity = [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+    return ["setpriv", *identity, "--", *command]
 
 
 def spawn(command: Sequence[str], *, user: str | None, folder: Path, log: Path, env: Mapping[str, str]) -> Process:
     """Start a command that goes on without us; what it says is added to its log."""
     with log.open("ab") as output:
         child = subprocess.Popen(
-            command,
+            as_user(user, command),
             cwd=folder,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            **as_user(user),
         )
     # Otherwise Popen warns of each server that is left running. It is reaped by `alive`, or by whoever inherits it.
     child.returncode = 0

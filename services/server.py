@@ -151,7 +151,7 @@ class Instance:
     def run(self, command: Sequence[str], *, given: str | None = None, env: Mapping[str, str] | None = None) -> None:
         """Run a command to its end, as the server's user."""
         done = subprocess.run(
-            command,
+            processes.as_user(places.user(), command),
             cwd=self.folder,
             env={**_environment(), **(env or {})},
             input=given,
@@ -160,7 +160,6 @@ class Instance:
             text=True,
             errors="replace",
             check=False,
-            **processes.as_user(places.user()),
         )
         if done.returncode:
             said = "\n".join(done.stdout.splitlines()[-_TAIL:])
