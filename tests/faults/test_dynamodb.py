@@ -1,4 +1,4 @@
-"""DynamoDB: requests and answers that are lost, processes that die between two requests, and a server that is restarted.
+"""DynamoDB: requests and answers that are lost, processes that die between two requests, a server that is restarted.
 
 The server is Amazon's emulator. Its transactions come one after the other, so it shows that changes are made whole and
 once, and that they are refused where they have to be; that others' transactions are met halfway it can't show.
