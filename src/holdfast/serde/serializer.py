@@ -7,8 +7,9 @@ Each stage that was used is named in the stored type tag, so every value says ho
 """
 
 import copy
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 import ormsgpack
 
@@ -33,6 +34,28 @@ _FORMAT = "hf1"
 _ZSTD = ":zstd"
 _AES = ":aes:"
 _HIGHEST_LEVEL = 22
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _guarded(read: Callable[P, T]) -> Callable[P, T]:
+    """Have a method that reads raise nothing but errors of ours, whatever hostile or damaged data leads to."""
+
+    @wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except HoldfastError:
+            raise
+        except RecursionError:
+            msg = "the stored data is nested too deep"
+            raise Unreadable(msg) from None
+        except Exception as error:
+            msg = f"the stored data is damaged: {type(error).__name__}: {error}"
+            raise Unreadable(msg) from error
+
+    return reading
 
 
 class CheckpointSerializer:
@@ -139,14 +162,10 @@ class CheckpointSerializer:
             return "hf1:msgpack", self._packer.dumps(value)
         return "hf1:json", self._writer.dumps(value)
 
+    @_guarded
     def loads_in(self, context: CheckpointContext, data: tuple[str, bytes], /) -> Any:
         """Read a value back from its place; `Unreadable`, or one of its kin, if it can't be."""
-        try:
-            return self._loads(context, *data)
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise _damaged(error) from error
+        return self._loads(context, *data)
 
     def _loads(self, context: CheckpointContext, tag: str, stored: bytes) -> Any:
         if tag != "hf1:msgpack" or self.keys is not None:
@@ -161,16 +180,12 @@ class CheckpointSerializer:
     def _completed(self, context: CheckpointContext) -> CheckpointContext:
         return context if self.graph is None or context.graph is not None else context._replace(graph=self.graph)
 
+    @_guarded
     def loads_many(self, context: CheckpointContext, many: Sequence[tuple[str, bytes]], /) -> list[Any]:
         """Read values back that belong to one place, such as the changes of one channel, at less cost."""
         if self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
             return [self.loads_in(context, one) for one in many]
-        try:
-            return self._unpacker(context).loads_many([data for _, data in many])
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise _damaged(error) from error
+        return self._unpacker(context).loads_many([data for _, data in many])
 
     def refreshed(self, context: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes] | None:
         """A stored value as it would be stored today; None if it is already.
@@ -179,17 +194,16 @@ class CheckpointSerializer:
         """
         keeping = copy.copy(self)
         keeping.on_unknown = "keep"
-        tag, stored = data
-        try:
-            now = self._open(context, tag, stored)
-            value = keeping._decode(context, *now)  # noqa: SLF001
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise _damaged(error) from error
+        now, value = keeping._opened(context, data)  # noqa: SLF001
         clear = keeping.dumps_clear(value)
         inner, packed = self._compressed(*clear)
-        return None if now == clear and tag == self._tag(inner) else self._encrypt(context, inner, packed)
+        return None if now == clear and data[0] == self._tag(inner) else self._encrypt(context, inner, packed)
+
+    @_guarded
+    def _opened(self, context: CheckpointContext, data: tuple[str, bytes]) -> tuple[tuple[str, bytes], Any]:
+        """A stored value without compression and encryption, and what it means."""
+        clear = self._open(context, *data)
+        return clear, self._decode(context, *clear)
 
     def moved(self, source: CheckpointContext, target: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes]:
         """A stored value for another place: encrypted for it, and otherwise as it is."""
@@ -280,10 +294,3 @@ class CheckpointSerializer:
         if self.on_unknown == "keep":
             return unknown
         raise UnknownType(unknown_type(unknown.name, context))
-
-
-def _damaged(error: Exception) -> Unreadable:
-    """What hostile or damaged data led to, as an error of ours."""
-    if isinstance(error, RecursionError):
-        return Unreadable("the stored data is nested too deep")
-    return Unreadable(f"the stored data is damaged: {type(error).__name__}: {error}")
