@@ -32,7 +32,7 @@ from holdfast.jobs.progress import Bar, bar_for
 from holdfast.jobs.resuming import Settings, check_config
 from holdfast.jobs.signals import Termination, to_its_end
 from holdfast.jobs.store import JobStore
-from holdfast.jobs.telling import told
+from holdfast.jobs.telling import told, told_at_exit
 from holdfast.run import run
 
 _POLL = 0.2
@@ -348,13 +348,9 @@ class SharedJob:
             if self._thread is not None and self._pid == os.getpid():
                 self._thread.join()
             try:
-                self._come_to_an_end(kind)
-                with told(CheckpointSaveError, "save checkpoint"):
+                with told_at_exit(error):
+                    self._come_to_an_end(kind)
                     run(self._leave())
-            except HoldfastError as problem:
-                if error is None:
-                    raise
-                error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
             finally:
                 self._core = None
                 self._termination.end()
@@ -381,13 +377,9 @@ class SharedJob:
             with suppress(asyncio.CancelledError):
                 await self._task
         try:
-            self._come_to_an_end(kind)
-            with told(CheckpointSaveError, "save checkpoint"):
+            with told_at_exit(error):
+                self._come_to_an_end(kind)
                 await to_its_end(self._leave())
-        except HoldfastError as problem:
-            if error is None:
-                raise
-            error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
         finally:
             self._core = None
             self._termination.end()

@@ -37,6 +37,18 @@ def told(kind: type[CheckpointStoreError], what: str) -> Iterator[None]:
         raise kind(msg) from error
 
 
+@contextmanager
+def told_at_exit(error: BaseException | None) -> Iterator[None]:
+    """The last save of a job. If its body has failed, that error is the one to be seen, and has a note of this one."""
+    try:
+        with told(CheckpointSaveError, "save checkpoint"):
+            yield
+    except HoldfastError as problem:
+        if error is None:
+            raise
+        error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
+
+
 def _is_refused(error: BaseException | None) -> bool:
     """Whether an error, or what caused it, says that there is no right to write."""
     while error is not None:

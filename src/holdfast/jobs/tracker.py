@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from holdfast.engine.bundles import Growth
 from holdfast.engine.piles import EMPTY, Chunk, Pile
 from holdfast.engine.records import Key
-from holdfast.errors import HoldfastError
 from holdfast.jobs import boards
 from holdfast.jobs.core import NS, Core, Draft
 from holdfast.jobs.errors import CheckpointConfigMismatchError, CheckpointLoadError, CheckpointSaveError
@@ -30,7 +29,7 @@ from holdfast.jobs.resuming import Resumed, Settings, resume
 from holdfast.jobs.signals import Termination, to_its_end
 from holdfast.jobs.store import JobStore
 from holdfast.jobs.streams import read_part
-from holdfast.jobs.telling import told
+from holdfast.jobs.telling import told, told_at_exit
 from holdfast.jobs.tracks import Item, Track
 from holdfast.run import run
 
@@ -355,7 +354,9 @@ class Job:
                 self._left(self._loop)
                 if kind is None:
                     self._note()
-                self._save_at_exit(error)
+                with told_at_exit(error):
+                    if self._mark is not None and not self._is_saved:
+                        self._store(self._mark)
             finally:
                 self._core = None
                 self._lock.__exit__(kind, error, trace)
@@ -392,7 +393,8 @@ class Job:
             self._left(self._loop)
             if kind is None:
                 self._note()
-            await self._asave_at_exit(error)
+            with told_at_exit(error):
+                await self._asave_now()
         finally:
             self._core = None
             await self._lock.__aexit__(kind, error, trace)
@@ -401,25 +403,6 @@ class Job:
                 await self.store.aclose()
         if isinstance(error, asyncio.CancelledError) and (code := self._termination.exit_code()) is not None:
             raise SystemExit(code)
-
-    def _save_at_exit(self, error: BaseException | None) -> None:
-        """Save what is finished. If the body has failed, its error is the one to be seen."""
-        try:
-            if self._mark is not None and not self._is_saved:
-                with told(CheckpointSaveError, "save checkpoint"):
-                    self._store(self._mark)
-        except HoldfastError as problem:
-            if error is None:
-                raise
-            error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
-
-    async def _asave_at_exit(self, error: BaseException | None) -> None:
-        try:
-            await self._asave_now()
-        except HoldfastError as problem:
-            if error is None:
-                raise
-            error.add_note(f"and what was done since the last checkpoint could not be saved: {problem}")
 
     async def _resume(self, core: Core) -> Resumed | None:
         if workers := await boards.at_work(core):
