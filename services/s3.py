@@ -63,7 +63,7 @@ class S3(Kind):
             f"-s3.config={at.data / 's3.json'}",
             f"-filer.localSocket={at.data / 'filer.sock'}",
             f"-s3.localSocket={at.data / 's3.sock'}",
-            "-volume.max=20",
+            "-volume.max=200",
             "-master.volumeSizeLimitMB=64",
             "-master.telemetry=false",
         ]

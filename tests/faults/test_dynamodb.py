@@ -8,7 +8,6 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count, product
 from typing import Any
@@ -20,6 +19,7 @@ from faultlab import Acknowledged, Worker
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from load import Load
 from proxy import Proxy
+from races import puts_race_deletes, race
 
 import holdfast
 from holdfast.backends import dynamodb
@@ -413,13 +413,6 @@ def test_a_server_that_is_restarted(restarted: Any, half: str) -> None:
 ROUNDS = 12
 
 
-def race(*rivals: Callable[[], Any]) -> None:
-    """Run each in a thread of its own, to its end; an error of one is an error."""
-    with ThreadPoolExecutor(len(rivals)) as pool:
-        for future in [pool.submit(rival) for rival in rivals]:
-            future.result()
-
-
 def whole(url: str) -> list[Any]:
     """All checkpoints of a corner, none of which lacks anything."""
     with holdfast.Saver(url) as saver:
@@ -463,31 +456,7 @@ def test_anything_goes(table: str) -> None:
 def test_put_and_delete(table: str) -> None:
     """A put that leans on what was deleted fails; none leaves half of a thread behind, or brings it back."""
     url = with_options(table, namespace="put-and-delete")
-    refused: list[int] = []
-    acknowledged: dict[str, list[str]] = {}
-    done = threading.Event()
-
-    def put() -> None:
-        with holdfast.Saver(url) as saver:
-            parent = None
-            for step in range(ROUNDS * 3):
-                values = [LONG] * (step % 6 + 1)
-                try:
-                    saver.put(config_of("t", parent), checkpoint_of(name(step), {"l": values}), {}, {})
-                    acknowledged[name(step)] = values
-                    parent = name(step)
-                except ThreadDeleted:
-                    refused.append(step)
-                    parent = None
-        done.set()
-
-    def delete() -> None:
-        with holdfast.Saver(url) as saver:
-            while not done.is_set():
-                saver.delete_thread("t")
-
-    race(put, delete)
-    assert refused
+    acknowledged = puts_race_deletes(url, ROUNDS * 3, deleters=1)
     for found in whole(url):
         assert found.checkpoint["channel_values"]["l"] == acknowledged[found.checkpoint["id"]]
 

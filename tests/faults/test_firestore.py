@@ -26,6 +26,7 @@ from firestorelab import audit, corner, counts, documents, home_of, option, raw_
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from load import Load
 from proxy import Proxy
+from races import puts_race_deletes, race
 from services.server import Instance
 
 import holdfast
@@ -186,12 +187,6 @@ def revisions(saver: Half) -> list[int]:
     return sorted(len(head.get("data")["made"]) for head in heads)
 
 
-def race(*rivals: Any) -> list[Any]:
-    """Run each in a thread of its own; what they return."""
-    with ThreadPoolExecutor(len(rivals)) as pool:
-        return [future.result() for future in [pool.submit(rival) for rival in rivals]]
-
-
 class TestRaces:
     """Several savers do what they can to get in each other's way: each has a memory, which goes stale."""
 
@@ -234,32 +229,7 @@ class TestRaces:
     def test_put_and_delete(self) -> None:
         """A put that leans on what was deleted fails; none leaves half of a thread, and none brings one back."""
         url = corner()
-        refused = 0
-        acknowledged: dict[str, list[Any]] = {}
-
-        def put() -> None:
-            nonlocal refused
-            with holdfast.Saver(url) as saver:
-                parent = None
-                for step in range(ROUNDS * 3):
-                    values = [LONG] * (step % 6 + 1)
-                    try:
-                        saver.put(config_of("t", parent), checkpoint_of(name(step), {"l": values}), {}, {})
-                        acknowledged[name(step)] = values
-                        parent = name(step)
-                    except ThreadDeleted:
-                        refused += 1
-                        parent = None
-                done.set()
-
-        def delete() -> None:
-            with holdfast.Saver(url) as saver:
-                while not done.is_set():
-                    saver.delete_thread("t")
-
-        done = threading.Event()
-        race(put, delete)
-        assert refused
+        acknowledged = puts_race_deletes(url, ROUNDS * 3, deleters=1)
         raw_audit(url)
         with holdfast.Saver(url) as saver:
             assert run(incomplete_rows(saver._store.blocking)) == []

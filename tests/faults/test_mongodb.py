@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from load import Load
 from machine import lacking
 from pymongo import AsyncMongoClient
+from races import puts_race_deletes, race
 from services.server import Instance
 
 import holdfast
@@ -99,12 +99,6 @@ class TestStandalone:
         anything_goes(mongolab.with_options(alone, namespace="anything"))
 
 
-def race(*rivals: Callable[[], Any]) -> list[Any]:
-    """Run each in a thread of its own; what they return."""
-    with ThreadPoolExecutor(len(rivals)) as pool:
-        return [future.result() for future in [pool.submit(rival) for rival in rivals]]
-
-
 def anything_goes(url: str) -> None:
     """Puts, prunes, deletions by run and of the thread, copies onto it, by four on one thread: all is whole."""
 
@@ -168,32 +162,7 @@ class TestRaces:
     @pytest.mark.proves("delete wins")
     def test_put_and_delete(self, url: str) -> None:
         """A put that leans on what was deleted fails; none leaves half of a thread behind."""
-        refused = 0
-        acknowledged: dict[str, list[Any]] = {}
-        done = threading.Event()
-
-        def put_all() -> None:
-            nonlocal refused
-            with holdfast.Saver(url) as saver:
-                parent = None
-                for step in range(ROUNDS * 4):
-                    values = [LONG] * (step % 6 + 1)
-                    try:
-                        saver.put(config_of("t", parent), checkpoint_of(name(step), {"l": values}), {}, {})
-                        acknowledged[name(step)] = values
-                        parent = name(step)
-                    except ThreadDeleted:
-                        refused += 1
-                        parent = None
-                done.set()
-
-        def delete() -> None:
-            with holdfast.Saver(url) as saver:
-                while not done.is_set():
-                    saver.delete_thread("t")
-
-        race(put_all, delete, delete)
-        assert refused
+        acknowledged = puts_race_deletes(url, ROUNDS * 4, deleters=2)
         with holdfast.Saver(url) as saver:
             for found in saver.list(None):
                 assert found.checkpoint["channel_values"]["l"] == acknowledged[found.checkpoint["id"]]

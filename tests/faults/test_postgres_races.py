@@ -3,12 +3,11 @@
 import random
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import servers
 from pglab import raw_audit
+from races import puts_race_deletes, race
 
 import holdfast
 from holdfast.backends.sql import postgres_changes
@@ -24,12 +23,6 @@ ROUNDS = 25
 def url() -> Iterator[str]:
     with servers.fresh("postgres") as url:
         yield url
-
-
-def race(*rivals: Any) -> list[Any]:
-    """Run each in a thread of its own; what they return."""
-    with ThreadPoolExecutor(len(rivals)) as pool:
-        return [future.result() for future in [pool.submit(rival) for rival in rivals]]
 
 
 def test_anything_goes(url: str) -> None:
@@ -91,32 +84,7 @@ async def test_a_change_in_pieces(url: str, monkeypatch: pytest.MonkeyPatch, hal
 @pytest.mark.proves("delete wins")
 def test_put_and_delete(url: str) -> None:
     """A put that leans on what was deleted fails; none leaves half of a thread behind."""
-    refused = 0
-    acknowledged: dict[str, list[Any]] = {}
-
-    def put() -> None:
-        nonlocal refused
-        with holdfast.Saver(url) as saver:
-            parent = None
-            for step in range(ROUNDS * 4):
-                values = [LONG] * (step % 6 + 1)
-                try:
-                    saver.put(config_of("t", parent), checkpoint_of(name(step), {"l": values}), {}, {})
-                    acknowledged[name(step)] = values
-                    parent = name(step)
-                except ThreadDeleted:
-                    refused += 1
-                    parent = None
-            done.set()
-
-    def delete() -> None:
-        with holdfast.Saver(url) as saver:
-            while not done.is_set():
-                saver.delete_thread("t")
-
-    done = threading.Event()
-    race(put, delete, delete)
-    assert refused
+    acknowledged = puts_race_deletes(url, ROUNDS * 4, deleters=2)
     raw_audit(url)
     with holdfast.Saver(url) as saver:
         assert run(incomplete_rows(saver._store.blocking)) == []

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -17,6 +16,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from load import Load
 from pglab import everything
 from proxy import Proxy
+from races import puts_race_deletes, race
 from redislab import audit, becomes_true, connect, corner, raw_audit, with_options
 from services.server import Instance
 
@@ -331,12 +331,6 @@ def revision(saver: Half) -> int:
         return int(client.hget(names.place("t").keys[0], "rev") or 0)
 
 
-def race(*rivals: Any) -> list[Any]:
-    """Run each in a thread of its own; what they return."""
-    with ThreadPoolExecutor(len(rivals)) as pool:
-        return [future.result() for future in [pool.submit(rival) for rival in rivals]]
-
-
 class TestRaces:
     @pytest.fixture
     def url(self) -> Iterator[str]:
@@ -346,32 +340,7 @@ class TestRaces:
     @pytest.mark.proves("delete wins")
     def test_put_and_delete(self, url: str) -> None:
         """A put that leans on what was deleted fails; none leaves half of a thread behind."""
-        refused = 0
-        acknowledged: dict[str, list[Any]] = {}
-        done = threading.Event()
-
-        def put_on() -> None:
-            nonlocal refused
-            with holdfast.Saver(url) as saver:
-                parent = None
-                for step in range(ROUNDS * 4):
-                    values = [LONG] * (step % 6 + 1)
-                    try:
-                        saver.put(config_of("t", parent), checkpoint_of(name(step), {"l": values}), {}, {})
-                        acknowledged[name(step)] = values
-                        parent = name(step)
-                    except ThreadDeleted:
-                        refused += 1
-                        parent = None
-                done.set()
-
-        def delete() -> None:
-            with holdfast.Saver(url) as saver:
-                while not done.is_set():
-                    saver.delete_thread("t")
-
-        race(put_on, delete, delete)
-        assert refused
+        acknowledged = puts_race_deletes(url, ROUNDS * 4, deleters=2)
         with holdfast.Saver(url) as saver:
             assert run(incomplete_rows(saver._store.blocking)) == []
             for found in saver.list(None):

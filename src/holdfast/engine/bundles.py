@@ -1,17 +1,17 @@
 """Named values that are saved together, as a row of their own: what a job's checkpoint is made of.
 
-Small plain values sit in the row's metadata, so that a listing has them without touching anything else. Lists are
-piles, which grow at the cost of what is added. Everything else is a log of changes, as an agent's channels are. The
-metadata says of each value where it stands and what it adds up to; it has a checksum of its own, and so each of them is
-either what was stored or an error.
+Small plain values sit in the row's metadata. Lists are piles, which grow at the cost of what is added. Everything else
+is a log of changes, as an agent's channels are. The metadata says of each value where it stands and what it adds up to;
+it has a checksum of its own, and so each of them is either what was stored or an error. What a listing tells of a
+bundle, its outline, stands apart in it, so that listing many reads nothing else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import ormsgpack
-import xxhash
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from xxhash import xxh3_128_hexdigest
 
 from holdfast.engine.engine import Draft, Engine
 from holdfast.engine.logs import Reader, Tip, put_together
@@ -25,6 +25,10 @@ from holdfast.errors import Unreadable
 FORMAT = 1
 _SMALL = 1024
 _SCALARS = (str, int, float, bool, type(None))
+
+
+Outline = Callable[[Mapping[str, Any], Mapping[str, Pile]], dict[str, Any]]
+"""Makes what a listing tells of a bundle, of its small values and its piles."""
 
 
 class Growth(NamedTuple):
@@ -49,8 +53,8 @@ class Bundle(NamedTuple):
     values: dict[str, Any]
     places: dict[str, Place]
     piles: dict[str, Pile]
-    notes: dict[str, Any]
-    """What its writer keeps beside the values: plain data."""
+    outline: dict[str, Any]
+    """What a listing tells of it: plain data, its name as `checkpoint_id` among it."""
 
 
 class Packing(NamedTuple):
@@ -74,7 +78,7 @@ def pack(
     name: str,
     *,
     fields: Mapping[str, Any],
-    notes: Mapping[str, Any],
+    outline: Outline,
     tips: Mapping[str, Tip],
 ) -> Packing:
     """A bundle as a row and segments; `tips` are what is known of its values as they are stored."""
@@ -108,11 +112,10 @@ def pack(
         "values": values,
         "places": places,
         "piles": {field: pile.packed() for field, pile in piles.items()},
-        "notes": dict(notes),
     }
-    # As bytes, so that a listing can check them without packing anything again.
-    packed = ormsgpack.packb(content)
-    metadata = {"checkpoint_id": name, "format": FORMAT, "content": packed, "sum": _sum(name, packed)}
+    # As bytes, so that they can be checked without packing anything again, and one be read without the other.
+    told, packed = ormsgpack.packb({"checkpoint_id": name, **outline(values, piles)}), ormsgpack.packb(content)
+    metadata = {"format": FORMAT, "outline": told, "content": packed, "sum": xxh3_128_hexdigest(told + packed)}
     skeleton = sealed_for(serde, {"channel_values": {}}, in_skeleton(serde, key, None, refs), "checkpoint")
     row = Row(
         key=key,
@@ -128,8 +131,9 @@ def pack(
 
 def unpack(serde: SerializerProtocol, row: Row) -> Bundle:
     """What a row's metadata says; `Unreadable` if it is not what was stored."""
-    name, content = unpack_content(serde, row)
+    outline, packed = _unpack_metadata(serde, row)
     try:
+        content = ormsgpack.unpackb(packed)
         places = {field: Place(Ref(log, seq), total) for field, (log, seq, total) in content["places"].items()}
         piles = {field: Pile.unpack(packed) for field, packed in content["piles"].items()}
         refs = {field: place.ref for field, place in places.items()}
@@ -138,29 +142,29 @@ def unpack(serde: SerializerProtocol, row: Row) -> Bundle:
         if refs != row.refs:
             msg = "it refers to other values than it should"
             raise ValueError(msg)
+        return Bundle(row.key, outline["checkpoint_id"], content["values"], places, piles, outline)
     except Exception as error:
         raise unreadable(row.key, "checkpoint", error) from error
-    return Bundle(row.key, name, content["values"], places, piles, content["notes"])
 
 
-def unpack_content(serde: SerializerProtocol, row: Row) -> tuple[str, dict[str, Any]]:
-    """A bundle's name, and what its metadata says as it was packed: all that a listing needs."""
+def unpack_outline(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
+    """What a listing tells of a bundle; `Unreadable` if any of its metadata is not what was stored."""
+    return _unpack_metadata(serde, row)[0]
+
+
+def _unpack_metadata(serde: SerializerProtocol, row: Row) -> tuple[dict[str, Any], bytes]:
     metadata = opened(serde, row.meta, in_metadata(row.key), "metadata")
     try:
         if metadata["format"] > FORMAT:
             msg = f"a newer holdfast wrote it, in format {metadata['format']}: install that one"
             raise Unreadable(msg)
-        name, packed = metadata["checkpoint_id"], metadata["content"]
-        if _sum(name, packed) != metadata["sum"]:
+        told, packed = metadata["outline"], metadata["content"]
+        if xxh3_128_hexdigest(told + packed) != metadata["sum"]:
             msg = "the checksum of its metadata is wrong"
             raise ValueError(msg)
-        return name, ormsgpack.unpackb(packed)
+        return ormsgpack.unpackb(told), packed
     except Exception as error:
         raise unreadable(row.key, "checkpoint", error) from error
-
-
-def _sum(name: str, packed: bytes) -> str:
-    return xxhash.xxh3_128_hexdigest(name.encode() + b"\0" + packed)
 
 
 def read_values(serde: SerializerProtocol, bundle: Bundle, segments: Iterable[Segment]) -> dict[str, Any]:

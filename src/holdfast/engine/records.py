@@ -94,7 +94,8 @@ class Query(NamedTuple):
     """Which rows to find; the newest id comes first, equal ids by thread and namespace.
 
     `where` asks for at least one label of each of its sets. `after` continues behind a row that was
-    returned before. `heads` leaves out bodies, segments and writes.
+    returned before. `heads` leaves out bodies, segments and writes, and `brief` beside it whatever rows refer to, where
+    a store can spare work by it.
     """
 
     thread: str | None = None
@@ -107,6 +108,7 @@ class Query(NamedTuple):
     after: Key | None = None
     limit: int | None = None
     heads: bool = False
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ def in_skeleton(
 
 def in_metadata(key: Key) -> CheckpointContext:
     """A checkpoint's metadata."""
-    return CheckpointContext(*key, bound=("metadata", *key))
+    thread, ns, id_ = key
+    return CheckpointContext(thread, ns, id_, None, None, ("metadata", thread, ns, id_))
 
 
 def in_row(key: Key, channel: str, graph: str | None = None) -> CheckpointContext:

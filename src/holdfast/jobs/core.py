@@ -9,11 +9,12 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from holdfast.engine.bundles import Bundle, Growth, Packing, name_label, pack, read_values, unpack, unpack_content
+from holdfast.engine.bundles import Bundle, Growth, Packing, name_label, pack, read_values, unpack, unpack_outline
 from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import LEASE_NS, Sight, look
 from holdfast.engine.leases import Lease, lease_in
@@ -23,7 +24,7 @@ from holdfast.engine.unique import unique
 from holdfast.errors import Conflict, Unreadable
 from holdfast.jobs.boards import Board
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointNotFoundError, CheckpointSaveError, JobLocked, JobTaken
-from holdfast.jobs.fields import Named
+from holdfast.jobs.fields import Named, outline
 from holdfast.jobs.lists import Compared, Lists
 
 NS = ""
@@ -155,9 +156,8 @@ class Core:
             draft = await make(sight)
             lists = self.memory.lists.continued(draft.lists)
             fields = {**draft.fields, **lists.growths, **draft.grown}
-            notes = {"created_at": draft.created.isoformat()}
-            key = self._next_key(sight)
-            packing = pack(self.engine, key, draft.name, fields=fields, notes=notes, tips=self.memory.tips)
+            key, told = self._next_key(sight), partial(outline, draft.created)
+            packing = pack(self.engine, key, draft.name, fields=fields, outline=told, tips=self.memory.tips)
             change = self._change(sight, packing, draft)
             try:
                 await self.engine.backend.apply(change)
@@ -313,22 +313,24 @@ class Core:
                 found.append(error)
         return found
 
-    async def contents(self) -> AsyncIterator[tuple[str, dict[str, Any]] | Unreadable]:
-        """The names of all checkpoints, the last saved first, and what their metadata say; errors for damaged ones."""
-        async for page in self._pages():
+    async def outlines(self) -> tuple[list[dict[str, Any]], list[Unreadable]]:
+        """What a listing tells of all checkpoints, the last saved first; an error for each that is damaged."""
+        found: list[dict[str, Any]] = []
+        damaged: list[Unreadable] = []
+        async for page in self._pages(brief=True):
             for row in page:
                 try:
-                    content: Any = unpack_content(self.engine.serde, row)
+                    found.append(unpack_outline(self.engine.serde, row))
                 except Unreadable as error:
-                    content = error
-                yield content
+                    damaged.append(error)
+        return found, damaged
 
     async def rows(self) -> list[Row]:
         """The rows of all checkpoints, without their bodies."""
         return [row async for page in self._pages() for row in page]
 
-    async def _pages(self) -> AsyncIterator[list[Row]]:
-        query = Query(self.job, NS, limit=_PAGE, heads=True)
+    async def _pages(self, *, brief: bool = False) -> AsyncIterator[list[Row]]:
+        query = Query(self.job, NS, limit=_PAGE, heads=True, brief=brief)
         while page := (await self.engine.backend.find(query)).rows:
             yield page
             if len(page) < _PAGE:
@@ -412,8 +414,8 @@ class Core:
 
     def _named(self, row: Row) -> Named | None:
         try:
-            bundle = unpack(self.engine.serde, row)
-            return Named(bundle.name, datetime.fromisoformat(bundle.notes["created_at"]))
+            told = unpack_outline(self.engine.serde, row)
+            return Named(told["checkpoint_id"], datetime.fromisoformat(told["created_at"]))
         except (Unreadable, LookupError, ValueError):
             return None
 

@@ -4,14 +4,15 @@ Models are stored as the plain data that they dump to, so what is stored outlive
 are, not dumped: only what is new in them is looked into further.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypeVar
 
 from holdfast.engine.config import text
+from holdfast.engine.piles import Pile
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointSaveError, CheckpointVersionMismatchError
 from holdfast.jobs.models import Checkpoint, CheckpointMetadata
 
@@ -30,6 +31,7 @@ LOGS = "job.log."
 
 _CREATED = "created_at"
 _VERSION = "version"
+_OUTLINES = TypeAdapter(list[CheckpointMetadata])
 
 
 class Named(NamedTuple):
@@ -119,25 +121,24 @@ def _major(version: str) -> str:
     return version.partition(".")[0]
 
 
-def outline(
-    name: str, created: str, values: Mapping[str, Any], piles: Mapping[str, Sequence[Sequence[Any]]]
-) -> CheckpointMetadata:
-    """What a listing tells of a checkpoint; what a model doesn't have is derived, or 0. `piles` are packed."""
+def outline(created: datetime, values: Mapping[str, Any], piles: Mapping[str, Pile]) -> dict[str, Any]:
+    """What a listing tells of a checkpoint, beside its name; what a model doesn't have is derived, or 0."""
     index, total = values.get("job.progress", (0, 0))
-    entities = values.get("entities_extracted")
-    if type(entities) is not int:
-        longest = [
-            chunks[-1][0] + chunks[-1][1] for field, chunks in piles.items() if chunks and not field.startswith(KEYS)
-        ]
-        entities = max(longest, default=0)
-    return CheckpointMetadata(
-        checkpoint_id=name,
-        created_at=datetime.fromisoformat(created),
-        chunk_index=_number(values.get("chunk_index"), index),
-        total_chunks=_number(values.get("total_chunks"), total),
-        entities_extracted=entities,
-        config_hash=str(values.get("config_hash", values.get("job.config_hash", ""))),
-    )
+    longest = max((pile.length for field, pile in piles.items() if not field.startswith(KEYS)), default=0)
+    return {
+        _CREATED: created.isoformat(),
+        "chunk_index": _number(values.get("chunk_index"), index),
+        "total_chunks": _number(values.get("total_chunks"), total),
+        "entities_extracted": _number(values.get("entities_extracted"), longest),
+        "config_hash": str(values.get("config_hash", values.get("job.config_hash", ""))),
+    }
+
+
+def outlined(told: list[dict[str, Any]]) -> list[CheckpointMetadata]:
+    """Outlines as they were stored, as what a listing returns."""
+    for one in told:
+        one[_CREATED] = datetime.fromisoformat(one[_CREATED])
+    return _OUTLINES.validate_python(told)
 
 
 def _number(value: Any, otherwise: int) -> int:

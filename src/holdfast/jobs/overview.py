@@ -15,7 +15,7 @@ from holdfast.jobs.boards import NS as BOARD_NS
 from holdfast.jobs.boards import Board
 from holdfast.jobs.core import NS, Core
 from holdfast.jobs.errors import CheckpointNotFoundError
-from holdfast.jobs.fields import HIDDEN, outline
+from holdfast.jobs.fields import HIDDEN, outlined
 from holdfast.jobs.models import CheckpointMetadata
 from holdfast.jobs.streams import read_part
 from holdfast.run import run
@@ -68,8 +68,7 @@ async def _job(core: Core, job: str, rows: int) -> JobInfo:
 
 def outline_of(bundle: Bundle) -> CheckpointMetadata:
     """What a listing tells of a checkpoint."""
-    piles = {field: pile.packed() for field, pile in bundle.piles.items()}
-    return outline(bundle.name, bundle.notes["created_at"], bundle.values, piles)
+    return outlined([dict(bundle.outline)])[0]
 
 
 class Detail(NamedTuple):

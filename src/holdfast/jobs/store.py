@@ -28,7 +28,7 @@ from holdfast.jobs.errors import (
     CheckpointSaveError,
     CheckpointStoreError,
 )
-from holdfast.jobs.fields import HIDDEN, M, Upgrade, named, outline, put_together, take_apart
+from holdfast.jobs.fields import HIDDEN, M, Upgrade, named, outlined, put_together, take_apart
 from holdfast.jobs.lock import SECONDS, JobLock
 from holdfast.jobs.models import Checkpoint, CheckpointMetadata
 from holdfast.jobs.telling import told
@@ -333,13 +333,10 @@ class JobStore(Generic[M]):
         return put_together(self.model, mine, bundle.name, self._upgrade)
 
     async def _list(self, core: Core) -> list[CheckpointMetadata]:
-        found: list[CheckpointMetadata] = []
-        async for content in core.contents():
-            if isinstance(content, Unreadable):
-                _warn(content)
-            else:
-                name, said = content
-                found.append(outline(name, said["notes"]["created_at"], said["values"], said["piles"]))
+        told, damaged = await core.outlines()
+        for error in damaged:
+            _warn(error)
+        found = outlined(told)
         found.sort(key=lambda one: one.created_at.timestamp(), reverse=True)
         return found
 

@@ -39,7 +39,7 @@ OPTIONS = (
 _MOST_HEADS = 256
 _MOST_CACHED = 4_096
 _DAMAGED = "a typed value is damaged"
-TYPED_STARTS = frozenset(bytes((byte,)) for byte in (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
+TYPED_STARTS = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
 """What packed data begins with that is an extension as a whole."""
 _MARK = b"\xc0"
 _SHORT = 4096

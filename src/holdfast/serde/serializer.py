@@ -9,7 +9,7 @@ Each stage that was used is named in the stored type tag, so every value says ho
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import ormsgpack
 
@@ -35,17 +35,18 @@ _ZSTD = ":zstd"
 _AES = ":aes:"
 _HIGHEST_LEVEL = 22
 
-P = ParamSpec("P")
+S = TypeVar("S")
+D = TypeVar("D")
 T = TypeVar("T")
 
 
-def _guarded(read: Callable[P, T]) -> Callable[P, T]:
+def _guarded(read: Callable[[S, CheckpointContext, D], T]) -> Callable[[S, CheckpointContext, D], T]:
     """Have a method that reads raise nothing but errors of ours, whatever hostile or damaged data leads to."""
 
     @wraps(read)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+    def reading(self: S, context: CheckpointContext, data: D, /) -> T:
         try:
-            return read(*args, **kwargs)
+            return read(self, context, data)
         except HoldfastError:
             raise
         except RecursionError:
@@ -170,7 +171,7 @@ class CheckpointSerializer:
     def _loads(self, context: CheckpointContext, tag: str, stored: bytes) -> Any:
         if tag != "hf1:msgpack" or self.keys is not None:
             return self._decode(context, *self._open(context, tag, stored))
-        if bytes(stored[:1]) not in TYPED_STARTS:
+        if stored[0] not in TYPED_STARTS:
             try:  # most values are small and plain: a checkpoint without its values, metadata
                 return unpack_plain(stored)
             except ormsgpack.MsgpackDecodeError:

@@ -118,7 +118,7 @@ class SqlBackend:
         order = "r.id DESC, r.ns" if query.thread is not None else "r.id DESC, threads.thread, r.ns"
         sql = (self._dialect.HEADS if query.heads else self._dialect.FULL).format(conditions=conditions, order=order)
         limit = self._dialect.NO_LIMIT if query.limit is None else query.limit
-        return self._found(await self.wire.read(sql, [*params, limit]))
+        return self._found(await self.wire.read(sql, [*params, limit]), brief=query.brief)
 
     async def fetch(
         self,
@@ -192,7 +192,7 @@ class SqlBackend:
             add(condition, *values)
         return " AND ".join(conditions), params
 
-    def _found(self, rows: Sequence[Sequence[Any]]) -> Found:
+    def _found(self, rows: Sequence[Sequence[Any]], *, brief: bool = False) -> Found:
         found = Found()
         restore = self._dialect.unescape
         for kind, name, ns, id_, number, third, fourth, fifth, sixth, data, *body in rows:
@@ -206,7 +206,7 @@ class SqlBackend:
                         Row(
                             key,
                             restore(third) if third else third,
-                            _refs_in(fourth, fifth),
+                            {} if brief else _refs_in(fourth, fifth),
                             data,
                             body=b"".join(body),
                             settled=_settled_in(sixth),
@@ -243,7 +243,8 @@ def _settled_in(settled: str) -> dict[str, Ref]:
 
 def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
     logs = dict(orjson.loads(numbers))
-    return {
-        name: None if log is None else Ref(log, logs[log]) if log else INLINE
-        for name, log in orjson.loads(named).items()
-    }
+    refs: dict[str, Any] = orjson.loads(named)
+    for name, log in refs.items():
+        if log is not None:
+            refs[name] = Ref(log, logs[log]) if log else INLINE
+    return refs

@@ -67,8 +67,8 @@ class MySqlBackend(ProgramBackend):
     def _logs(self, logs: Mapping[str, int]) -> bytes:
         return orjson.dumps(list(logs.items()))
 
-    def _found(self, rows: Sequence[Sequence[Any]]) -> Found:
-        return super()._found([_row_in(row) for row in rows])
+    def _found(self, rows: Sequence[Sequence[Any]], *, brief: bool = False) -> Found:
+        return super()._found([_row_in(row) for row in rows], brief=brief)
 
 
 def _row_in(row: Sequence[Any]) -> Sequence[Any]:
