@@ -15,6 +15,7 @@ from zipfile import ZipFile
 import pytest
 import redis
 import servers
+from hatchling import build
 from redislab import becomes_true, connect, corner, everything, raw_audit, with_options
 from services.server import Instance
 
@@ -227,7 +228,6 @@ class TestFormat:
 
     def test_the_scripts_are_in_the_wheel(self, tmp_path: Path) -> None:
         """A package is more than its Python files."""
-        build = pytest.importorskip("hatchling.build")
         root = Path(__file__).parents[2]
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(root)

@@ -13,7 +13,7 @@ import pytest
 from firestorelab import corner, raw_audit
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing import SERVER, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
 
@@ -51,7 +51,7 @@ def test_namespaces(half: Any) -> None:
 
 
 def test_ledger(store: str) -> None:
-    run_state_machine_as_test(ledger_machine(apart(store)), settings=CI)
+    run_state_machine_as_test(ledger_machine(apart(store)), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

@@ -10,7 +10,7 @@ import pymongo
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing import SERVER, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
 from holdfast.testing.retention import RetentionRules
@@ -72,7 +72,7 @@ class TestClient(IdRules, WriteRules, RetentionRules):
 
 
 def test_ledger(database: str) -> None:
-    run_state_machine_as_test(ledger_machine(apart(database)), settings=CI)
+    run_state_machine_as_test(ledger_machine(apart(database)), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

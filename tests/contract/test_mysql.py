@@ -15,7 +15,7 @@ from mysqllab import ENGINES, raw_audit
 from pymysql.cursors import DictCursor
 
 from holdfast import Saver
-from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing import SERVER, SaverContract, conformance, ledger_machine
 from holdfast.testing.deltas import DeltaRules
 from holdfast.testing.graphs import GraphRules
 from holdfast.testing.half import Half
@@ -102,7 +102,7 @@ class TestConnection(ChangeRules, DeltaRules, GraphRules, ListingRules, Retentio
 
 
 def test_ledger(database: Any) -> None:
-    run_state_machine_as_test(ledger_machine(apart(database)), settings=CI)
+    run_state_machine_as_test(ledger_machine(apart(database)), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 import objectlab
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.backends.objects import folding
-from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing import CI, SERVER, SaverContract, conformance, ledger_machine
 from holdfast.testing.deltas import DeltaRules
 from holdfast.testing.graphs import GraphRules
 from holdfast.testing.half import Half
@@ -104,7 +103,7 @@ async def test_conformance_folder(folder: str, half: Any) -> None:
 
 @pytest.mark.parametrize("bucket", objectlab.BUCKETS, indirect=True)
 def test_ledger(bucket: str) -> None:
-    run_state_machine_as_test(ledger_machine(apart(bucket)), settings=settings(CI, max_examples=25))
+    run_state_machine_as_test(ledger_machine(apart(bucket)), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

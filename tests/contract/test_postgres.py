@@ -9,7 +9,7 @@ import pytest
 import servers
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing import SERVER, SaverContract, conformance, ledger_machine
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ class TestURL(SaverContract):
 
 
 def test_ledger(new: Any) -> None:
-    run_state_machine_as_test(ledger_machine(new), settings=CI)
+    run_state_machine_as_test(ledger_machine(new), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from redislab import cluster, connect, corner, raw_audit
 from services.server import Instance
 
-from holdfast.testing import CI, Half, SaverContract, conformance, ledger_machine
+from holdfast.testing import CI, SERVER, Half, SaverContract, conformance, ledger_machine
 from holdfast.testing.ids import IdRules
 
 BOTH = pytest.mark.parametrize("half", ["sync", "async"])
@@ -73,7 +73,7 @@ async def test_conformance(new: Any, half: Any) -> None:
 
 
 def test_ledger(new: Any) -> None:
-    run_state_machine_as_test(ledger_machine(new), settings=CI)
+    run_state_machine_as_test(ledger_machine(new), settings=SERVER)
 
 
 @BOTH

@@ -9,7 +9,7 @@ import pytest
 from djangolab import ENGINES, Corner, DjangoHalf, apart, checkpointer, database
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.testing import CI, SaverContract, conformance, ledger_machine
+from holdfast.testing import SERVER, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import HalfName
 from holdfast.testing.lists import ChangeRules
 from holdfast.testing.retention import RetentionRules
@@ -57,7 +57,7 @@ class TestMySQL(Halves, ChangeRules, RetentionRules, UpkeepRules, WriteRules):
 
 def test_ledger(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.testing.stateful.Half", DjangoHalf)
-    run_state_machine_as_test(ledger_machine(apart(alias)), settings=CI)
+    run_state_machine_as_test(ledger_machine(apart(alias)), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

@@ -25,8 +25,6 @@ CROWD = 8
 
 @pytest.fixture(params=STORES)
 def url(request: Any, tmp_path: Path) -> Iterator[str]:
-    if request.param == "firestore":
-        pytest.skip("its emulator does not isolate transactions: it proves nothing about races")
     with corner(request.param, tmp_path) as url:
         yield url
 

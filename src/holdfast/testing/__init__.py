@@ -27,11 +27,12 @@ pytest.register_assert_rewrite(
 from holdfast.testing.conformance import SyncHalf, conformance  # noqa: E402 - as above
 from holdfast.testing.contract import SaverContract  # noqa: E402
 from holdfast.testing.half import Half, HalfName  # noqa: E402
-from holdfast.testing.stateful import CI, ledger_machine  # noqa: E402
+from holdfast.testing.stateful import CI, SERVER, ledger_machine  # noqa: E402
 from holdfast.testing.wires import CountingWire, FailingWire, WireFailed, incomplete_rows  # noqa: E402
 
 __all__ = [
     "CI",
+    "SERVER",
     "CountingWire",
     "FailingWire",
     "Half",

@@ -1,5 +1,6 @@
 """Listings: order, limits, `before`, filters, pages."""
 
+import asyncio
 import copy
 import datetime as dt
 import json
@@ -269,9 +270,14 @@ class ListingRules(Suite):
 
     async def test_more_than_a_page(self, half: Half) -> None:
         """Pages meet without a gap and without a row twice, also inside a run of equal ids."""
-        count = 1500
-        for number in range(count):
-            await half.save(f"t{number % 7}", name(number // 3), {"n": number}, bucket=number % 2)
+        count, at_once = 1500, 30
+        for start in range(0, count, at_once):
+            await asyncio.gather(
+                *(
+                    half.save(f"t{number % 7}", name(number // 3), {"n": number}, bucket=number % 2)
+                    for number in range(start, start + at_once)
+                )
+            )
         listed = await half.list()
         places = [tuple(named_in(found.config).values()) for found in listed]
         assert places == sorted(places, key=lambda place: (-int(place[2][4:]), place[0], place[1]))

@@ -30,6 +30,9 @@ CI = settings(
 )
 """The profile of a test run: the same examples each time."""
 
+SERVER = settings(CI, max_examples=30)
+"""The same for a store on a server, where each example is a thousand requests."""
+
 THREADS = ("t", "t2", "T")
 
 
