@@ -164,7 +164,7 @@ class GraphRules(Suite):
 
     @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
     async def test_a_conversation(self, half: Half, durability: Durability) -> None:
-        """Turns of delta channels, parallel tasks and interrupts, seven or three times that: every state is the same."""
+        """Turns of delta channels, parallel tasks and interrupts, seven or thrice that: every state is the same."""
         turns = 21 if durability == "sync" else 7
 
         async def story(driver: Driver) -> list[Any]:
