@@ -24,6 +24,7 @@ from stores.sides import HOLDFAST, Saver, SaverSide, nothing, their_version
 from stores.store import Store
 
 _PIECE = 1 << 20
+_PAGE = 200
 
 
 class _Client:
@@ -251,7 +252,11 @@ class Etcd(Store):
         """It puts nothing off."""
 
     def stored(self, url: str) -> int:
-        return sum(len(pair.key) + len(pair.value) for pair in self._client.read(under(name(name_of(url)))))
+        taken, span = 0, under(name(name_of(url)))
+        while page := self._client.read(span, _PAGE):
+            taken += sum(len(pair.key) + len(pair.value) for pair in page)
+            span = Span(page[-1].key + b"\0", span.stop)
+        return taken
 
     @contextmanager
     def bare(self, url: str) -> Iterator[Callable[[bytes], None]]:

@@ -7,8 +7,10 @@ heads once, a byte for each element that says which head is its own, and the fie
 unpacker is called once and not once an element.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import ormsgpack
@@ -248,6 +250,10 @@ class _Fast(_Way):
         return entry
 
 
+def _each(set_part: Callable[[Any, Any], None], values: Iterable[Any], parts: Iterable[Any]) -> None:
+    deque(map(set_part, values, parts), maxlen=0)
+
+
 def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
     taken = kind.take(value)
     packed = _array(sorted(map(pack, taken))) if kind.name in SETS else pack(taken)
@@ -256,7 +262,7 @@ def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
 
 def _array(packed: Sequence[bytes]) -> bytes:
     """Packed items as one packed list."""
-    return _counted(len(packed), 0x90, b"\xdc", b"\xdd") + b"".join(packed)
+    return b"".join((_counted(len(packed), 0x90, b"\xdc", b"\xdd"), *packed))
 
 
 def _map(packed: Mapping[str, bytes], pack: Pack) -> bytes:
@@ -410,19 +416,21 @@ class Unpacker:
             if not self._keep:
                 raise
             return [self._object(raw) for raw in _pieces(data)]
-        made: list[Any] = []
-        for number, content in zip(index, contents, strict=True):
-            spec = specs[number]
-            if type(content) is not dict or spec.fields is None or tuple(content) != spec.fields:
-                made.append(put_together(spec, Parts(content, spec.given)))
-                continue
-            value = _new(spec.plan.cls)
-            _set_dict(value, content)
-            _set_given(value, set(content if spec.given is None else spec.given))
-            _set_extra(value, {} if spec.extra else None)
-            _set_private(value, None)
-            made.append(value)
-        return made
+        fields = [spec.fields for spec in specs]
+        is_dict = all(type(content) is dict for content in contents)
+        if not is_dict or [*map(tuple, contents)] != [fields[number] for number in index]:
+            return [
+                put_together(specs[number], Parts(content, specs[number].given))
+                for number, content in zip(index, contents, strict=True)
+            ]
+        # What each takes is done to all at once: a long chat is thousands of messages.
+        given = [frozenset(spec.fields or ()) if spec.given is None else spec.given for spec in specs]
+        values = [_new(specs[number].plan.cls) for number in index]
+        _each(_set_dict, values, contents)
+        _each(_set_given, values, [set(given[number]) for number in index])
+        _each(_set_extra, values, [{} if specs[number].extra else None for number in index])
+        _each(_set_private, values, repeat(None))
+        return values
 
     # As a tree.
 
