@@ -36,7 +36,10 @@ def _nothing(_: str) -> None:
 
 
 class _Saver(FirestoreSaver):  # type: ignore[misc]
-    """The peer, with what its users have to write themselves: a listing of all threads."""
+    """The peer, with what its users have to write themselves: versions of channels, and a listing of all threads."""
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return their_version(current, channel)
 
     def list(self, config: Any, **how: Any) -> Iterator[CheckpointTuple]:
         if config is not None:
