@@ -63,7 +63,8 @@ def open_redis(url: URL) -> Store:
     )
     ttl = int(_number(url, "ttl", 0, smallest=0.001, largest=_CENTURY) * 1000) if "ttl" in url.options else 0
     connect, connect_asyncio = (_cluster if is_cluster else _server)(url)
-    return _store(access, BlockingWire(access, connect), AsyncioWire(access, connect_asyncio), url.namespace, ttl)
+    asyncio = AsyncioWire(access, connect_asyncio, at_once=None if is_cluster else _pool(url))
+    return _store(access, BlockingWire(access, connect), asyncio, url.namespace, ttl)
 
 
 def use_client(client: Any, *, namespace: str) -> Store:
@@ -100,9 +101,8 @@ def _server(url: URL) -> tuple[Callable[[], Any], Callable[[], Any]]:
         msg = f"{_name(url)}: the path is the number of a database, such as /0"
         raise BadURL(msg)
     timeout = _number(url, "timeout", 10, smallest=0.001)
-    pool = int(_number(url, "pool", 16, smallest=1))
     options: dict[str, Any] = {**_common(url, timeout), **_SILENT}
-    options |= {"db": int(db), "max_connections": pool, "timeout": timeout}
+    options |= {"db": int(db), "max_connections": _pool(url)}
     secure = url.scheme == "rediss"
     socket = url.options.get("unix_socket")
     if socket and (url.host or secure):
@@ -121,11 +121,12 @@ def _server(url: URL) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
     def blocking() -> Any:
         kind: Any = redis.BlockingConnectionPool
-        made = kind(connection_class=kinds[0], **options, **(_READER if secure else {}), retry=_once())
+        reader = _READER if secure else {}
+        made = kind(connection_class=kinds[0], **options, **reader, timeout=timeout, retry=_once())
         return redis.Redis.from_pool(made)
 
     def asyncio() -> Any:
-        made = redis_asyncio.BlockingConnectionPool(connection_class=kinds[1], **options, retry=_once(asyncio=True))
+        made = redis_asyncio.ConnectionPool(_packing(kinds[1]), **options, retry=_once(asyncio=True))
         return redis_asyncio.Redis.from_pool(made)
 
     return blocking, asyncio
@@ -177,6 +178,19 @@ def _common(url: URL, timeout: float) -> dict[str, Any]:
     options["ssl_cert_reqs"] = "none" if mode == "required" else "required"
     options["ssl_check_hostname"] = mode == "verify_identity"
     return options | {_FILES[name]: url.options[name] for name in given if name in _FILES}
+
+
+def _pool(url: URL) -> int:
+    """How many connections there may be at once."""
+    return int(_number(url, "pool", 16, smallest=1))
+
+
+def _packing(kind: type[Any]) -> type[Any]:
+    """A connection for asyncio that packs commands in C, as the driver's blocking ones do: scripts have many keys."""
+    if not getattr(connection, "HIREDIS_AVAILABLE", False):
+        return kind
+    packer: Any = connection.HiredisRespSerializer()
+    return type(kind.__name__, (kind,), {"pack_command": lambda _, *args: packer.pack(*args)})
 
 
 def _once(*, asyncio: bool = False) -> Any:

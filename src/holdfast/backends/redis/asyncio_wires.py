@@ -1,30 +1,55 @@
 """The wires for asyncio: native, with a client for each loop; or in threads, where a blocking client was handed in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from holdfast.backends.redis.scripts import Call
 from holdfast.backends.redis.wires import RAW, Access, BlockingWire, ClientWire
 from holdfast.fork import watch
 from holdfast.run import run
 
+_TOGETHER = 8
+"""Of scripts that wait, how many go out at once: the server is at work on some while others are being read."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Here:
+    """What belongs to one event loop."""
+
+    client: Any
+    end: AsyncGenerator[None]
+    turns: asyncio.Semaphore
+    under_way: int = 0
+    waiting: list[tuple[Call, asyncio.Future[Any]]] = field(default_factory=list)
+    senders: set[asyncio.Task[None]] = field(default_factory=set)
+
 
 class AsyncioWire(ClientWire):
-    """For any event loop, each with a client of its own; or with one that was handed in for one of them."""
+    """For any event loop, each with a client of its own; or with one that was handed in for one of them.
 
-    def __init__(self, access: Access, connect: Callable[[], Any], *, given: Any = None) -> None:
+    On a server of our own, what many tasks ask for at one moment goes out together, a few scripts at a time: most of
+    what one costs is the way to the server.
+    """
+
+    def __init__(
+        self, access: Access, connect: Callable[[], Any], *, given: Any = None, at_once: int | None = None
+    ) -> None:
         super().__init__(access)
         self._connect = connect
         self._given = given
-        self._loops: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None]]] = {}
+        self._at_once = at_once
+        self._loops: dict[asyncio.AbstractEventLoop, _Here] = {}
         watch(self)
 
     async def close(self) -> None:
         """Close the connections of this loop; other loops close theirs when they end."""
         here = self._loops.pop(asyncio.get_running_loop(), None)
         if here is not None:
-            await here[1].aclose()
+            await here.end.aclose()
 
     def rest(self) -> None:
         """Nothing to do: a child has no loop that runs."""
@@ -35,8 +60,62 @@ class AsyncioWire(ClientWire):
             self._loops = {}
 
     async def _client(self) -> Any:
-        if self._given is not None:
-            return self._given
+        return self._given if self._given is not None else (await self._here()).client
+
+    async def _in_turn(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        """Tasks that wait for a connection get one in the order in which they came: a pool's own may starve some."""
+        if self._given is not None or self._at_once is None:
+            return await super()._in_turn(action)
+        here = await self._here()
+        async with here.turns:
+            return await action(here.client)
+
+    async def _attempt(self, call: Call) -> Any:
+        if self._given is not None or self._at_once is None:
+            return await super()._attempt(call)
+        here = await self._here()
+        if not here.under_way:  # nobody to share the way with
+            here.under_way += 1
+            try:
+                return await super()._attempt(call)
+            finally:
+                here.under_way -= 1
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        here.waiting.append((call, answer))
+        if len(here.waiting) == 1:
+            # When every task that is ready now has had its turn, so that they are sent together.
+            loop.call_soon(self._send_waiting, here)
+        return await answer
+
+    def _send_waiting(self, here: _Here) -> None:
+        waiting, here.waiting = here.waiting, []
+        for start in range(0, len(waiting), _TOGETHER):
+            sender = asyncio.get_running_loop().create_task(self._send(here, waiting[start : start + _TOGETHER]))
+            here.senders.add(sender)  # without a reference to it, it could vanish halfway
+            sender.add_done_callback(here.senders.discard)
+
+    async def _send(self, here: _Here, waiting: Sequence[tuple[Call, asyncio.Future[Any]]]) -> None:
+        here.under_way += 1
+        answers: Sequence[Any] = ()
+        try:
+            answers = await self._in_turn(lambda client: self._answers(client, [call for call, _ in waiting]))
+        except Exception as error:  # noqa: BLE001 - it is theirs
+            answers = [error] * len(waiting)
+        finally:
+            here.under_way -= 1
+            if not answers:  # the loop ends
+                for _, answer in waiting:
+                    answer.cancel()
+        for (_, future), answer in zip(waiting, answers, strict=True):
+            if future.done():  # who waited for it was cancelled
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    async def _here(self) -> _Here:
         loop = asyncio.get_running_loop()
         here = self._loops.get(loop)
         if here is None:
@@ -44,9 +123,9 @@ class AsyncioWire(ClientWire):
                 if other.is_closed():
                     self._loops.pop(other, None)
             client = self._connect()
-            here = self._loops[loop] = (client, _until_the_end(client))
-            await anext(here[1])
-        return here[0]
+            here = self._loops[loop] = _Here(client, _until_the_end(client), asyncio.Semaphore(self._at_once or 1))
+            await anext(here.end)
+        return here
 
     async def _command(self, client: Any, *args: Any, **options: Any) -> Any:
         try:

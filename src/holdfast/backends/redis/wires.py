@@ -113,17 +113,20 @@ class ClientWire(ABC):
 
     async def command(self, *args: Any) -> Any:
         """Run one command, again if need be."""
-        return await self._patiently(lambda client: self._command(client, *args, **RAW))
+        return await self._patiently(lambda: self._in_turn(lambda client: self._command(client, *args, **RAW)))
 
     async def call(self, call: Call) -> Any:
         """Run one script, again if need be."""
-        return await self._patiently(lambda client: self._run(client, call))
+        return await self._patiently(lambda: self._attempt(call))
+
+    async def _attempt(self, call: Call) -> Any:
+        return await self._in_turn(lambda client: self._run(client, call))
 
     async def calls(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts, in one round trip on one server."""
         if len(calls) <= 1 or self._access.is_cluster:
             return await self._each(calls)
-        return await self._patiently(lambda client: self._run_all(client, calls))
+        return await self._patiently(lambda: self._in_turn(lambda client: self._run_all(client, calls)))
 
     async def _each(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts, each by itself: the driver has no pipelines of scripts for clusters."""
@@ -135,7 +138,7 @@ class ClientWire(ABC):
             stored = await self.command("GET", key)
             told = None if self._access.was_looked_at else await self._tell()
         else:
-            stored, told = await self._patiently(lambda client: self._ask(client, key))
+            stored, told = await self._patiently(lambda: self._in_turn(lambda client: self._ask(client, key)))
         self._access.was_looked_at = True
         policy = str(told.get("maxmemory_policy", _SAFE_POLICY)) if isinstance(told, dict) else _SAFE_POLICY
         if policy.startswith("allkeys") or (expires and policy != _SAFE_POLICY):
@@ -169,20 +172,26 @@ class ClientWire(ABC):
             return await self._command(client, "EVAL", call.script.text, *keys, **RAW)
 
     async def _run_all(self, client: Any, calls: Sequence[Call]) -> list[Any]:
+        answers = await self._answers(client, calls)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    async def _answers(self, client: Any, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts in one round trip; an error is the answer of the one that it is of."""
         sent = [("EVALSHA", call.script.digest, len(call.keys), *call.keys, *call.args) for call in calls]
         answers = await self._pipeline(client, sent)
         for number, answer in enumerate(answers):
             if isinstance(answer, NoScriptError):
                 answers[number] = await self._run(client, calls[number])
-            elif isinstance(answer, Exception):
-                raise answer
         return answers
 
-    async def _patiently(self, action: Callable[[Any], Awaitable[T]]) -> T:
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         patience = Patience(self._access.retry)
         while True:
             try:
-                answer = await action(await self._client())
+                answer = await attempt()
             except Failure as error:
                 again = is_passing(error) and (self._access.was_reached or not is_unanswered(error))
                 pause = patience.pause() if again else None
@@ -192,6 +201,9 @@ class ClientWire(ABC):
             else:
                 self._access.was_reached = True
                 return answer
+
+    async def _in_turn(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        return await action(await self._client())
 
 
 class BlockingWire(ClientWire):
