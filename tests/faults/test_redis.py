@@ -421,6 +421,42 @@ class TestTasks:
             assert [await saver.values(f"{n}") for n in (1, 3, 5)] == [{"n": n, "l": [LONG]} for n in (1, 3, 5)]
         await saver.close()
 
+    async def test_many_at_once_share_the_way(self, url: str) -> None:
+        """Scripts of many tasks go out a few at a time; one that is refused, or a reply that is lost, is its own."""
+        with Proxy(url) as proxy:
+            saver = Half(proxy.url, "async")
+            await saver.save("t 0", name(0), {"n": 0})
+            proxy.count()
+            await asyncio.gather(*(saver.save(f"t {n}", name(1), {"n": n, "l": [LONG]}) for n in range(33)))
+            assert proxy.exchanges < 20
+            await saver.delete_thread("t 7")
+            on_what_was = [saver.save(f"t {n}", name(2), {"n": n}, parent=name(1)) for n in range(33)]
+            proxy.lose_reply(2)
+            ended = await asyncio.gather(*on_what_was, return_exceptions=True)
+            assert [type(error) for error in ended if isinstance(error, Exception)] == [ThreadDeleted]
+            proxy.count()
+            assert [await saver.ids(config_of(f"t {n}")) for n in (6, 7, 8)] == [
+                [name(2), name(1)],
+                [],
+                [name(2), name(1)],
+            ]
+            await saver.close()
+
+    async def test_nobody_starves(self, url: str) -> None:
+        """Of many tasks on two connections, none waits for all that the others will ever want."""
+        saver = Half(with_options(url, pool=2), "async")
+        await saver.save("t", name(0), {"n": 0})
+        done: list[int] = []
+
+        async def look(task: int) -> None:
+            for _ in range(20):
+                await saver.values("t")
+                done.append(task)
+
+        await asyncio.gather(*map(look, range(12)))
+        assert {*done[: len(done) // 4]} == {*range(12)}
+        await saver.close()
+
     def test_loops_one_after_the_other(self, url: str) -> None:
         """A saver outlives the loop that it was used in; connections of loops that have ended are closed."""
         with Proxy(url) as proxy:
