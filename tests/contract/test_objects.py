@@ -11,13 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.backends.objects import folding
 from holdfast.testing import CI, SERVER, SaverContract, conformance, ledger_machine
-from holdfast.testing.deltas import DeltaRules
-from holdfast.testing.graphs import GraphRules
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
-from holdfast.testing.listing import ListingRules
-from holdfast.testing.retention import RetentionRules
-from holdfast.testing.writes import WriteRules
 
 _numbers = count()
 
@@ -68,12 +63,8 @@ class TestS3(SaverContract):
 
 
 @pytest.mark.parametrize("bucket", ["gcs"], indirect=True)
-class TestGCS(IdRules, ListingRules, WriteRules, RetentionRules, DeltaRules, GraphRules):
-    """The same code as S3 but for versions and deletions: what is about those, all names, and real graphs."""
-
+class TestGCS(SaverContract):
     namespaces: ClassVar[bool] = False
-    half = SaverContract.half
-    twin = SaverContract.twin
 
     @pytest.fixture
     def source(self, bucket: str) -> Any:
