@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test services services-down lint bench fuzz format clean
+.PHONY: help demo test test-oldest-django services services-down lint bench fuzz format clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -19,6 +19,11 @@ WORKERS ?= 3
 test: $(VENV)/.test ## all tests, on real servers
 	$(if $(SERVICES),$(BIN)/python -m services $(SERVICES))
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+OLDEST := .venv-oldest-django
+test-oldest-django: ## the Django app's tests on SQLite, with the oldest Django that it is for
+	$(MAKE) VENV=$(OLDEST) $(OLDEST)/.oldest-django
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/django -k "not postgres and not mariadb and not mysql" $(ARGS)
 
 services: ## install and start the servers that the tests need
 	$(PYTHON) -m services $(SERVICES)
@@ -45,7 +50,7 @@ format: $(VENV)/.lint ## let ruff fix and format
 
 clean: ## remove what make made
 	-$(PYTHON) -m services down
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .services
+	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .services
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

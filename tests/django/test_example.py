@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
+import django
 import pytest
 import servers
 from browser import browser
@@ -95,7 +96,10 @@ def test_its_own_tests(env: dict[str, str]) -> None:
     """Conversations, an interrupt, requests that fail, TestCase, TransactionTestCase, 20 async requests at once."""
     assert "OK" in manage(env, "test", "--noinput")
     assert "No changes detected" in manage(env, "makemigrations", "--check", "--dry-run")
-    assert "no issues" in manage(env, "check")
+    if django.VERSION >= (5, 1) or "DATABASE_URL" in env:
+        assert "no issues" in manage(env, "check")
+    else:
+        assert "holdfast.W001" in manage(env, "check")
 
 
 def test_a_deploy_that_renames_a_class(env: dict[str, str]) -> None:
