@@ -14,8 +14,8 @@ demo: $(VENV)/.test ## a LangGraph agent on SQLite, killed halfway and resumed
 
 # Empty, as in `make test SERVICES=`, it leaves the servers as they are.
 SERVICES ?= up --fast
-# Many tests wait for servers, so one worker more than the two cores of a small machine pays.
-WORKERS ?= 3
+# Many tests wait for servers, so one worker more than there are cores pays.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 test: $(VENV)/.test ## all tests, on real servers
 	$(if $(SERVICES),$(BIN)/python -m services $(SERVICES))
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
