@@ -19,7 +19,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 from langgraph_checkpoint_aws import DynamoDBSaver  # type: ignore[import-untyped]
 
 from stores.servers import database, name_of, running
-from stores.sides import HOLDFAST, Saver, SaverSide, nothing, their_version
+from stores.sides import HOLDFAST, Saver, SaverSide, nothing, plain_version
 from stores.store import Store
 
 _PACKAGE = "langgraph-checkpoint-aws"
@@ -81,7 +81,7 @@ class DynamoDB(Store):
             prepare=_prepare,
             open=_open,
             aopen=_aopen,
-            next_version=their_version,
+            next_version=plain_version,
             recover=nothing,
         ),
         HOLDFAST,

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph_checkpoint_firestore import FirestoreSaver  # type: ignore[import-untyped]
 
 from stores.servers import running
-from stores.sides import HOLDFAST, Saver, SaverSide, nothing, their_version
+from stores.sides import HOLDFAST, Saver, SaverSide, nothing, plain_version
 from stores.store import Store
 
 _PACKAGE = "langgraph-checkpoint-firestore"
@@ -36,10 +36,7 @@ def _nothing(_: str) -> None:
 
 
 class _Saver(FirestoreSaver):  # type: ignore[misc]
-    """The peer, with what its users have to write themselves: versions of channels, and a listing of all threads."""
-
-    def get_next_version(self, current: Any, channel: None) -> Any:
-        return their_version(current, channel)
+    """The peer, with what its users have to write themselves: a listing of all threads."""
 
     def list(self, config: Any, **how: Any) -> Iterator[CheckpointTuple]:
         if config is not None:
@@ -79,7 +76,7 @@ class Firestore(Store):
             prepare=_nothing,
             open=_open,
             aopen=_aopen,
-            next_version=their_version,
+            next_version=plain_version,
             recover=nothing,
         ),
         HOLDFAST,

@@ -10,15 +10,10 @@ from langgraph.checkpoint.mongodb import MongoDBSaver
 from pymongo import MongoClient
 
 from stores.servers import careless, database, name_of, running
-from stores.sides import HOLDFAST, Saver, SaverSide, nothing
+from stores.sides import HOLDFAST, Saver, SaverSide, nothing, plain_version
 from stores.store import Store
 
 _PACKAGE = "langgraph-checkpoint-mongodb"
-
-
-def _next_version(current: Any, channel: None) -> Any:
-    """It numbers versions as LangGraph's base class does, and so refuses to go on from texts."""
-    return MongoDBSaver.get_next_version(None, current, channel)  # type: ignore[arg-type]
 
 
 def _prepare(url: str) -> None:
@@ -50,7 +45,7 @@ class MongoDB(Store):
             prepare=_prepare,
             open=_open,
             aopen=_aopen,
-            next_version=_next_version,
+            next_version=plain_version,
             recover=nothing,
         ),
         HOLDFAST,
