@@ -23,6 +23,8 @@ T = TypeVar("T")
 BatchGet: Any = firestore.BatchGetDocumentsRequest.pb()
 _Commit: Any = firestore.CommitRequest.pb()
 _Rollback: Any = firestore.RollbackRequest.pb()
+# Of transactions of one thread at one moment, all but one are sent back at once, and that one is soon done.
+_CONTENDED = 0.005
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class Wire(ABC):
         await self._patiently(attempt)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], *, in_transaction: bool = False) -> T:
-        patience = Patience(self.access.retry)
+        patience = Patience(self.access.retry, first=_CONTENDED) if in_transaction else Patience(self.access.retry)
         while True:
             try:
                 result = await attempt()

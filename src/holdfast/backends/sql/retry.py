@@ -12,9 +12,9 @@ class Patience:
 
     __slots__ = ("_deadline", "_pause")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, first: float = _FIRST) -> None:
         self._deadline = time.monotonic() + seconds
-        self._pause = _FIRST
+        self._pause = first
 
     def pause(self) -> float | None:
         """Seconds to wait before the next try; None when it is time to give up.
