@@ -6,7 +6,7 @@ it has a checksum of its own, and so each of them is either what was stored or a
 bundle, its outline, stands apart in it, so that listing many reads nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ormsgpack
@@ -19,8 +19,9 @@ from holdfast.engine.metadata import label
 from holdfast.engine.parts import check_row
 from holdfast.engine.piles import Pile, Stacker, add_up, read_chunk
 from holdfast.engine.records import Key, Ref, Row, Segment
-from holdfast.engine.seal import in_metadata, in_skeleton, name_of, opened, sealed_for, unreadable
+from holdfast.engine.seal import binds, in_metadata, in_skeleton, name_of, opened, parted, sealed_for, unreadable
 from holdfast.errors import Unreadable
+from holdfast.serde.context import NOWHERE
 
 FORMAT = 1
 _SMALL = 1024
@@ -152,19 +153,43 @@ def unpack_outline(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
     return _unpack_metadata(serde, row)[0]
 
 
+def unpack_outlines(serde: SerializerProtocol, rows: Sequence[Row]) -> list[dict[str, Any] | Unreadable]:
+    """The same of many bundles, at less cost; the error in place of one that is damaged."""
+    loads_many = getattr(serde, "loads_many", None)
+    if loads_many is not None and not binds(serde):
+        try:
+            stored = loads_many(NOWHERE, [parted(row.meta) for row in rows])
+            return [ormsgpack.unpackb(_checked(metadata)[0]) for metadata in stored]
+        except Exception:  # noqa: BLE001, S110 - each by itself, to tell which one it is
+            pass
+    found: list[dict[str, Any] | Unreadable] = []
+    for row in rows:
+        try:
+            found.append(unpack_outline(serde, row))
+        except Unreadable as error:
+            found.append(error)
+    return found
+
+
 def _unpack_metadata(serde: SerializerProtocol, row: Row) -> tuple[dict[str, Any], bytes]:
     metadata = opened(serde, row.meta, in_metadata(row.key), "metadata")
     try:
-        if metadata["format"] > FORMAT:
-            msg = f"a newer holdfast wrote it, in format {metadata['format']}: install that one"
-            raise Unreadable(msg)
-        told, packed = metadata["outline"], metadata["content"]
-        if xxh3_128_hexdigest(told + packed) != metadata["sum"]:
-            msg = "the checksum of its metadata is wrong"
-            raise ValueError(msg)
+        told, packed = _checked(metadata)
         return ormsgpack.unpackb(told), packed
     except Exception as error:
         raise unreadable(row.key, "checkpoint", error) from error
+
+
+def _checked(metadata: dict[str, Any]) -> tuple[bytes, bytes]:
+    """A bundle's outline and what else its metadata says, packed."""
+    if metadata["format"] > FORMAT:
+        msg = f"a newer holdfast wrote it, in format {metadata['format']}: install that one"
+        raise Unreadable(msg)
+    told, packed = metadata["outline"], metadata["content"]
+    if xxh3_128_hexdigest(told + packed) != metadata["sum"]:
+        msg = "the checksum of its metadata is wrong"
+        raise ValueError(msg)
+    return told, packed
 
 
 def read_values(serde: SerializerProtocol, bundle: Bundle, segments: Iterable[Segment]) -> dict[str, Any]:

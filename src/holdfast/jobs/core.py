@@ -14,7 +14,17 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from holdfast.engine.bundles import Bundle, Growth, Packing, name_label, pack, read_values, unpack, unpack_outline
+from holdfast.engine.bundles import (
+    Bundle,
+    Growth,
+    Packing,
+    name_label,
+    pack,
+    read_values,
+    unpack,
+    unpack_outline,
+    unpack_outlines,
+)
 from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import LEASE_NS, Sight, look
 from holdfast.engine.leases import Lease, lease_in
@@ -313,17 +323,10 @@ class Core:
                 found.append(error)
         return found
 
-    async def outlines(self) -> tuple[list[dict[str, Any]], list[Unreadable]]:
-        """What a listing tells of all checkpoints, the last saved first; an error for each that is damaged."""
-        found: list[dict[str, Any]] = []
-        damaged: list[Unreadable] = []
+    async def outlines(self) -> AsyncIterator[list[dict[str, Any] | Unreadable]]:
+        """What a listing tells of all checkpoints, a page at a time, the last saved first; errors for damaged ones."""
         async for page in self._pages(brief=True):
-            for row in page:
-                try:
-                    found.append(unpack_outline(self.engine.serde, row))
-                except Unreadable as error:
-                    damaged.append(error)
-        return found, damaged
+            yield unpack_outlines(self.engine.serde, page)
 
     async def rows(self) -> list[Row]:
         """The rows of all checkpoints, without their bodies."""

@@ -333,10 +333,12 @@ class JobStore(Generic[M]):
         return put_together(self.model, mine, bundle.name, self._upgrade)
 
     async def _list(self, core: Core) -> list[CheckpointMetadata]:
-        told, damaged = await core.outlines()
-        for error in damaged:
-            _warn(error)
-        found = outlined(told)
+        found: list[CheckpointMetadata] = []
+        async for page in core.outlines():
+            for one in page:
+                if isinstance(one, Unreadable):
+                    _warn(one)
+            found += outlined([one for one in page if not isinstance(one, Unreadable)])
         found.sort(key=lambda one: one.created_at.timestamp(), reverse=True)
         return found
 

@@ -43,6 +43,8 @@ _MOST_CACHED = 4_096
 _DAMAGED = "a typed value is damaged"
 TYPED_STARTS = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
 """What packed data begins with that is an extension as a whole."""
+_TEXT_STARTS = frozenset((0xC5, 0xC6, 0xDA, 0xDB))
+"""What long bytes and texts begin with, in which nothing else can be."""
 _MARK = b"\xc0"
 _SHORT = 4096
 _PAIR, _END = b"\x92", b"\xc4\x07the end"
@@ -278,8 +280,8 @@ def _counted(count: int, short: int, medium: bytes, long: bytes) -> bytes:
 
 
 def unpack_plain(data: bytes) -> Any:
-    """The value that was packed, if it is short and nothing in it is typed; else an error."""
-    if len(data) > _SHORT:  # where a second look would cost
+    """The value that was packed, if it is short or a text, and nothing in it is typed; else an error."""
+    if len(data) > _SHORT and data[0] not in _TEXT_STARTS:  # where a second look would cost
         raise ormsgpack.MsgpackDecodeError
     value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)))
     if end != _END[2:]:

@@ -184,8 +184,8 @@ class CheckpointSerializer:
     @_guarded
     def loads_many(self, context: CheckpointContext, many: Sequence[tuple[str, bytes]], /) -> list[Any]:
         """Read values back that belong to one place, such as the changes of one channel, at less cost."""
-        if self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
-            return [self.loads_in(context, one) for one in many]
+        if len(many) == 1 or self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
+            return [self._loads(context, *one) for one in many]
         return self._unpacker(context).loads_many([data for _, data in many])
 
     def refreshed(self, context: CheckpointContext, data: tuple[str, bytes]) -> tuple[str, bytes] | None:

@@ -32,6 +32,7 @@ from holdfast.engine.records import INLINE, Change, Found, Key, Limits, Query, R
 from holdfast.errors import Unreadable
 
 _ROW, _SEGMENT, _WRITE = 0, 1, 2
+_UNREAD: frozenset[int] = frozenset()
 
 Condition = tuple[str, Sequence[Any]]
 """A piece of SQL, and what is bound to its placeholders."""
@@ -208,8 +209,9 @@ class SqlBackend:
                             restore(third) if third else third,
                             {} if brief else _refs_in(fourth, fifth),
                             data,
-                            body=b"".join(body),
-                            settled=_settled_in(sixth),
+                            body[0] if body else b"",
+                            _UNREAD,
+                            _settled_in(sixth),
                         )
                     )
                 except Exception as error:
