@@ -6,6 +6,7 @@ are, not dumped: only what is new in them is looked into further.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -15,6 +16,7 @@ from holdfast.engine.config import text
 from holdfast.engine.piles import Pile
 from holdfast.jobs.errors import CheckpointLoadError, CheckpointSaveError, CheckpointVersionMismatchError
 from holdfast.jobs.models import Checkpoint, CheckpointMetadata
+from holdfast.serde.instances import instances
 
 M = TypeVar("M", bound=BaseModel, default=Checkpoint)
 Upgrade = Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -32,6 +34,7 @@ LOGS = "job.log."
 _CREATED = "created_at"
 _VERSION = "version"
 _OUTLINES = TypeAdapter(list[CheckpointMetadata])
+_OUTLINE = tuple(CheckpointMetadata.model_fields)
 
 
 class Named(NamedTuple):
@@ -138,7 +141,9 @@ def outlined(told: list[dict[str, Any]]) -> list[CheckpointMetadata]:
     """Outlines as they were stored, as what a listing returns."""
     for one in told:
         one[_CREATED] = datetime.fromisoformat(one[_CREATED])
-    return _OUTLINES.validate_python(told)
+    if [*map(tuple, told)] != [_OUTLINE] * len(told):  # of another version of this code
+        return _OUTLINES.validate_python(told)
+    return instances(repeat(CheckpointMetadata, len(told)), told, repeat({*_OUTLINE}))  # they can share it: all frozen
 
 
 def _number(value: Any, otherwise: int) -> int:

@@ -7,10 +7,8 @@ heads once, a byte for each element that says which head is its own, and the fie
 unpacker is called once and not once an element.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import ormsgpack
@@ -19,6 +17,7 @@ from pydantic import BaseModel
 from holdfast.errors import NewerVersion, UnknownType, Unreadable, Unserializable
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.depth import MOST_PIECES, TOO_DEEP, Depth, copies_allowed
+from holdfast.serde.instances import instances
 from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_short, is_unicode, stored_kind
 from holdfast.serde.plans import ModelPlan, Parts
 from holdfast.serde.tree import Typed, rewrite
@@ -48,13 +47,6 @@ _TEXT_STARTS = frozenset((0xC5, 0xC6, 0xDA, 0xDB))
 _MARK = b"\xc0"
 _SHORT = 4096
 _PAIR, _END = b"\x92", b"\xc4\x07the end"
-
-_new = object.__new__
-# The descriptors themselves: object.__setattr__ would look each of them up, in the class and all above it.
-_set_dict: Any = vars(BaseModel)["__dict__"].__set__
-_set_given: Any = vars(BaseModel)["__pydantic_fields_set__"].__set__
-_set_extra: Any = vars(BaseModel)["__pydantic_extra__"].__set__
-_set_private: Any = vars(BaseModel)["__pydantic_private__"].__set__
 
 
 class Packer:
@@ -105,7 +97,7 @@ class Packer:
             if not rest:
                 return ormsgpack.Ext(TYPED, pack([entry.head(given), data]))
             parts = [pack(entry.head(given)), pack(data), _map(self._storable(rest, pack), pack)]
-            return ormsgpack.Ext(TYPED, _array(parts))
+            return ormsgpack.Ext(TYPED, array(parts))
         except Unserializable:
             dumped = entry.plan.dumped(value) if isinstance(entry.plan, ModelPlan) else None
             if dumped is None:
@@ -252,17 +244,13 @@ class _Fast(_Way):
         return entry
 
 
-def _each(set_part: Callable[[Any, Any], None], values: Iterable[Any], parts: Iterable[Any]) -> None:
-    deque(map(set_part, values, parts), maxlen=0)
-
-
 def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
     taken = kind.take(value)
-    packed = _array(sorted(map(pack, taken))) if kind.name in SETS else pack(taken)
+    packed = array(sorted(map(pack, taken))) if kind.name in SETS else pack(taken)
     return ormsgpack.Ext(kind.code, packed)
 
 
-def _array(packed: Sequence[bytes]) -> bytes:
+def array(packed: Sequence[bytes]) -> bytes:
     """Packed items as one packed list."""
     return b"".join((_counted(len(packed), 0x90, b"\xdc", b"\xdd"), *packed))
 
@@ -321,7 +309,7 @@ class Unpacker:
         """The values that were packed one by one, through one call of the unpacker."""
         # A mark behind each: a value that is none, or more than one, would push the others out of place.
         parts = [part for data in many for part in (data, _MARK)]
-        values: list[Any] = self.loads(_array(parts))
+        values: list[Any] = self.loads(array(parts))
         if any(mark is not None for mark in values[1::2]):
             msg = "the stored data is damaged: more follows behind a value"
             raise Unreadable(msg)
@@ -425,14 +413,13 @@ class Unpacker:
                 put_together(specs[number], Parts(content, specs[number].given))
                 for number, content in zip(index, contents, strict=True)
             ]
-        # What each takes is done to all at once: a long chat is thousands of messages.
         given = [frozenset(spec.fields or ()) if spec.given is None else spec.given for spec in specs]
-        values = [_new(specs[number].plan.cls) for number in index]
-        _each(_set_dict, values, contents)
-        _each(_set_given, values, [set(given[number]) for number in index])
-        _each(_set_extra, values, [{} if specs[number].extra else None for number in index])
-        _each(_set_private, values, repeat(None))
-        return values
+        return instances(
+            [specs[number].plan.cls for number in index],
+            contents,
+            [set(given[number]) for number in index],
+            [{} if specs[number].extra else None for number in index],
+        )
 
     # As a tree.
 
