@@ -93,14 +93,15 @@ def _fill(path: Path, lines: Sequence[str]) -> None:
     path.write_text("\n".join([before + begin, "", *lines, "", end + after]), encoding="utf-8")
 
 
-def write_results(folder: Path, settings: Sequence[Setting], stores: Mapping[str, Facts]) -> None:
-    """A file for each store that was measured whole, and for each scenario that needs none."""
-    for title, group in groupby(settings, key=lambda setting: setting.shown or setting.name):
-        of_one = list(group)
-        results = [result for setting in of_one for result in setting.results]
-        facts = stores.get(title)
-        content = as_json(results, {title: facts} if facts else {}, notes_of(of_one), quick=False)
-        write_json(folder / f"{facts.name if facts else title}.json", content)
+def write_results(folder: Path, setting: Setting, facts: Facts | None, order: Sequence[str]) -> None:
+    """Put what a scenario came to into the file of its store, or of its own. Other scenarios' results stay there."""
+    name, title = (facts.name, setting.shown) if facts else (setting.name, "")
+    before, _, notes = read_results(folder, [name])
+    results = [result for result in before if result.scenario != setting.title] + setting.results
+    results.sort(key=lambda result: order.index(result.scenario))
+    notes = list(dict.fromkeys((*notes, *setting.notes)))
+    content = as_json(results, {title: facts} if facts else {}, notes, quick=False)
+    write_json(folder / f"{name}.json", content)
 
 
 def notes_of(settings: Iterable[Setting]) -> list[str]:

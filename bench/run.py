@@ -10,9 +10,9 @@ The calls are recorded from real LangGraph graphs and replayed on each saver, wi
 Servers are started for the run, with settings that wait for the disk at each commit, and stopped after it. --postgres,
 --mysql and --redis take the URL of a server to use instead, and a role that may create databases there.
 Each figure is a median; read the ratios, which hold on other machines, rather than the milliseconds.
-A run that is not quick, and of all scenarios of a store, rewrites bench/results/STORE.json (jobs.json, serializer.json
-for what needs no store), and from all that is there docs/images/bench.svg, docs/reference/benchmarks.md and the table
-in the README; others write results/*.local.json.
+A run that is not quick puts what each scenario came to into bench/results/STORE.json (jobs.json, serializer.json for
+what needs no store) as soon as it is there, and at its end makes docs/images/bench.svg, docs/reference/benchmarks.md
+and the table in the README of all that is in these files; a quick one writes results/*.local.json.
 Nothing here passes or fails: a target that is missed is marked so in the table.
 """
 
@@ -36,6 +36,7 @@ from stores.servers import Unsuitable
 from stores.store import Store
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
 SERIALIZER, JOBS = ALONE = "serializer", "jobs"
 """Those that run on no store, or on one of their own."""
 SCENARIOS = {
@@ -63,32 +64,33 @@ def main() -> None:
         for name in ALONE:
             if name in names and (options.only or not options.store):
                 settings.append(Setting(name, SCENARIOS[name], folder, options.quick))
-                _run(settings[-1])
+                _run(settings[-1], None)
         on_stores = [name for name in names if name not in ALONE]
         with closing(_stores(options, folder)) as opened:
             for store in opened if on_stores else ():
                 stores[store.title] = Facts.of(store)
                 for name in on_stores:
                     settings.append(StoreSetting(name, SCENARIOS[name], folder, options.quick, store=store))
-                    _run(settings[-1])
+                    _run(settings[-1], stores[store.title])
     print(f"\ntook {time.monotonic() - started:.0f} s", file=sys.stderr)
     results = [result for setting in settings for result in setting.results]
     notes = report.notes_of(settings)
     print(report.markdown(results, stores, notes))
-    if options.quick or (on_stores and options.only):
-        chosen = [*(options.store or ()), *(options.only or ()), *(["quick"] if options.quick else ())]
-        content = report.as_json(results, stores, notes, quick=options.quick)
-        report.write_json(HERE / "results" / f"{'-'.join(chosen)}.local.json", content)
+    if options.quick:
+        chosen = [*(options.store or ()), *(options.only or ()), "quick"]
+        content = report.as_json(results, stores, notes, quick=True)
+        report.write_json(RESULTS / f"{'-'.join(chosen)}.local.json", content)
         return
-    report.write_results(HERE / "results", settings, stores)
-    everything = report.read_results(HERE / "results", (*ALONE, *STORES))
+    everything = report.read_results(RESULTS, (*ALONE, *STORES))
     chart.write(HERE.parent / "docs" / "images" / "bench.svg", everything[0])
     report.write_pages(HERE.parent, *everything)
 
 
-def _run(setting: Setting) -> None:
+def _run(setting: Setting, facts: Facts | None) -> None:
     importlib.import_module(f"scenarios.{setting.name}").run(setting)
     gc.unfreeze()
+    if not setting.quick:
+        report.write_results(RESULTS, setting, facts, list(SCENARIOS.values()))
 
 
 def _stores(options: argparse.Namespace, folder: Path) -> Generator[Store]:
