@@ -19,7 +19,7 @@ from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
 from holdfast.testing.writes import WriteRules
 
-_SHARED = 40
+_SHARED = 10
 _numbers = count()
 
 
