@@ -22,7 +22,6 @@ from holdfast.engine.records import Key, Ref, Row, Segment
 from holdfast.engine.seal import binds, in_metadata, in_skeleton, name_of, opened, parted, sealed_for, unreadable
 from holdfast.errors import Unreadable
 from holdfast.serde.context import NOWHERE
-from holdfast.serde.packed import array
 
 FORMAT = 1
 _SMALL = 1024
@@ -160,7 +159,7 @@ def unpack_outlines(serde: SerializerProtocol, rows: Sequence[Row]) -> list[dict
     if loads_many is not None and not binds(serde):
         try:
             stored = loads_many(NOWHERE, [parted(row.meta) for row in rows])
-            return list(ormsgpack.unpackb(array([_checked(metadata)[0] for metadata in stored])))
+            return [ormsgpack.unpackb(_checked(metadata)[0]) for metadata in stored]
         except Exception:  # noqa: BLE001, S110 - each by itself, to tell which one it is
             pass
     found: list[dict[str, Any] | Unreadable] = []

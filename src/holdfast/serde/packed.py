@@ -97,7 +97,7 @@ class Packer:
             if not rest:
                 return ormsgpack.Ext(TYPED, pack([entry.head(given), data]))
             parts = [pack(entry.head(given)), pack(data), _map(self._storable(rest, pack), pack)]
-            return ormsgpack.Ext(TYPED, array(parts))
+            return ormsgpack.Ext(TYPED, _array(parts))
         except Unserializable:
             dumped = entry.plan.dumped(value) if isinstance(entry.plan, ModelPlan) else None
             if dumped is None:
@@ -246,11 +246,11 @@ class _Fast(_Way):
 
 def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
     taken = kind.take(value)
-    packed = array(sorted(map(pack, taken))) if kind.name in SETS else pack(taken)
+    packed = _array(sorted(map(pack, taken))) if kind.name in SETS else pack(taken)
     return ormsgpack.Ext(kind.code, packed)
 
 
-def array(packed: Sequence[bytes]) -> bytes:
+def _array(packed: Sequence[bytes]) -> bytes:
     """Packed items as one packed list."""
     return b"".join((_counted(len(packed), 0x90, b"\xdc", b"\xdd"), *packed))
 
@@ -309,7 +309,7 @@ class Unpacker:
         """The values that were packed one by one, through one call of the unpacker."""
         # A mark behind each: a value that is none, or more than one, would push the others out of place.
         parts = [part for data in many for part in (data, _MARK)]
-        values: list[Any] = self.loads(array(parts))
+        values: list[Any] = self.loads(_array(parts))
         if any(mark is not None for mark in values[1::2]):
             msg = "the stored data is damaged: more follows behind a value"
             raise Unreadable(msg)

@@ -64,14 +64,14 @@ class AsyncioWire(ClientWire):
 
     async def _in_turn(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """Tasks that wait for a connection get one in the order in which they came: a pool's own may starve some."""
-        if self._given is not None or self._at_once is None:
+        if self._at_once is None:
             return await super()._in_turn(action)
         here = await self._here()
         async with here.turns:
             return await action(here.client)
 
     async def _attempt(self, call: Call) -> Any:
-        if self._given is not None or self._at_once is None:
+        if self._at_once is None:
             return await super()._attempt(call)
         here = await self._here()
         if not here.under_way:  # nobody to share the way with
