@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
 from holdfast.engine.records import Key, Ref
-from holdfast.engine.seal import binds, clear_bytes, in_segment, parted, seal, unseal
+from holdfast.engine.seal import binds, clear_bytes, in_segment, looked_at, seal, unseal
 from holdfast.engine.segments import (
     COMING,
     GOING,
@@ -29,10 +29,10 @@ from holdfast.engine.segments import (
     UPDATE,
     UPDATE_HEAD,
     InParts,
-    Split,
+    Places,
     changes_of,
+    find,
     sealed_for_parts,
-    split,
 )
 from holdfast.serde.context import CheckpointContext
 
@@ -344,17 +344,18 @@ class Reader:
             raise LookupError(msg)
         changes = segments[: seq + 1]
         try:
-            cut = [split(data) for data in changes]
+            found = [find(data) for data in changes]
         except InParts:
             changes, self._spans[ref] = changes_of(changes)
-            cut = [split(data) for data in changes]
-        opened = self._opened(ref, cut, key, channel, graph)
+            found = [find(data) for data in changes]
+        where = [(data, places) for data, (_, places) in zip(changes, found, strict=True)]
+        opened = self._opened(ref, where, key, channel, graph)
         shape, content = Shape(changes[0][0]), next(opened)
         live = float(len(changes[0]))
         step = _apply_splice if shape in _LISTS else _apply_update
-        for data, (head, parts) in zip(changes[1:], cut[1:], strict=True):
+        for data, (head, places) in zip(changes[1:], found[1:], strict=True):
             size = len(content)
-            gone = step(content, head, [next(opened) if part else () for _, part in parts])
+            gone = step(content, head, [next(opened) if start < end else () for _, start, end in places])
             live += len(data) - (live * gone / size if gone else 0)
         return shape, content, live
 
@@ -369,22 +370,29 @@ class Reader:
         marks, _, blocks = take(self._serde, shape, content)
         return Tip(ref, shape, block, _count(shape, content), marks, base, sum(sizes), live, None, blocks, steps)
 
-    def _opened(self, ref: Ref, cut: Sequence[Split], key: Key, channel: str, graph: str | None) -> Iterator[Any]:
+    def _opened(
+        self, ref: Ref, changes: Sequence[tuple[bytes, Places]], key: Key, channel: str, graph: str | None
+    ) -> Iterator[Any]:
         """The sealed values of some changes, one after the other."""
         loads_many = getattr(self._serde, "loads_many", None)
         if loads_many is None or binds(self._serde):
-            where = self._spans.get(ref) or [range(number, number + 1) for number in range(len(cut))]
+            spans = self._spans.get(ref) or [range(number, number + 1) for number in range(len(changes))]
             return (
                 unseal(
                     self._serde,
-                    part,
+                    data[start:end],
                     in_segment(key, channel, Ref(ref.log, span[0]), sealed_for_parts(name, len(span)), graph),
                 )
-                for span, (_, parts) in zip(where, cut, strict=True)
-                for name, part in parts
-                if part
+                for span, (data, places) in zip(spans, changes, strict=True)
+                for name, start, end in places
+                if start < end
             )
-        sealed = [parted(part) for _, parts in cut for _, part in parts if part]
+        sealed = [
+            looked_at(memoryview(data)[start:end])
+            for data, places in changes
+            for _, start, end in places
+            if start < end
+        ]
         return iter(loads_many(CheckpointContext(*key, channel, graph), sealed))
 
 

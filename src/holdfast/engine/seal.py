@@ -26,18 +26,23 @@ def seal(serde: SerializerProtocol, value: Any, context: CheckpointContext) -> b
     return b"".join((_prefix(tag), data))
 
 
-def unseal(serde: SerializerProtocol, data: bytes, context: CheckpointContext, start: int = 0) -> Any:
-    """Give a sealed value, from `start` on, back to the serializer that reads its tag."""
-    typed = parted(data, start)
+def unseal(serde: SerializerProtocol, data: bytes, context: CheckpointContext) -> Any:
+    """Give a sealed value back to the serializer that reads its tag."""
+    typed = parted(data)
     loads_in = getattr(serde, "loads_in", None)
     return serde.loads_typed(typed) if loads_in is None else loads_in(context, typed)
 
 
-def parted(sealed: bytes, start: int = 0) -> tuple[str, bytes]:
+def parted(sealed: bytes) -> tuple[str, bytes]:
     """A sealed value's tag and data."""
-    begin = start + 1
-    end = begin + sealed[start]
-    return sealed[begin:end].decode(), sealed[end:]
+    end = 1 + sealed[0]
+    return sealed[1:end].decode(), sealed[end:]
+
+
+def looked_at(sealed: memoryview) -> tuple[str, memoryview]:
+    """The same without a copy: of a value of megabytes, each copy takes as long as half of decoding it."""
+    end = 1 + sealed[0]
+    return str(sealed[1:end], "utf-8"), sealed[end:]
 
 
 def joined(tag: str, data: bytes) -> bytes:

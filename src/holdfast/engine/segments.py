@@ -24,34 +24,42 @@ GOING, COMING = b"-", b"+"
 SPLICE_HEAD = Struct(">BIIII")
 UPDATE_HEAD = Struct(">BI")
 
-Split = tuple[bytes, list[tuple[bytes, bytes]]]
-"""A change's head, and its sealed values, each with what it is sealed for."""
+Sealed = list[tuple[bytes, bytes]]
+"""The sealed values of a change, each with what it is sealed for. One that there is none of is empty."""
+Places = list[tuple[bytes, int, int]]
+"""The same, by where each begins and ends."""
 
 
 class InParts(Exception):
     """What was to be split is only a part of a change."""
 
 
-def split(data: bytes) -> Split:
-    """What the engine itself wrote at the front of a change, then its sealed values, each with what it is sealed for.
+def split(data: bytes) -> tuple[bytes, Sealed]:
+    """What the engine itself wrote at the front of a change, then its sealed values; raises `InParts` for a part."""
+    head, places = find(data)
+    return head, [(name, data[start:end]) for name, start, end in places]
 
-    A value that there is none of is empty. Raises `InParts` for a part: to look for them first would take longer.
+
+def find(data: bytes) -> tuple[bytes, Places]:
+    """The same, but where the values stand: for those who need no copy of them.
+
+    Raises `InParts` for a part: to look for them first would take longer.
     """
     kind = data[0]
     if kind == SPLICE:
         head = data[: SPLICE_HEAD.size]
-        return head, [(head, data[SPLICE_HEAD.size :])]
+        return head, [(head, len(head), len(data))]
     if kind == UPDATE:
         _, length = UPDATE_HEAD.unpack_from(data)
         start, middle = UPDATE_HEAD.size, UPDATE_HEAD.size + length
         if middle > len(data):
             msg = "a segment ends before the keys that it takes do"
             raise ValueError(msg)
-        return data[:start], [(GOING, data[start:middle]), (COMING, data[middle:])]
+        return data[:start], [(GOING, start, middle), (COMING, middle, len(data))]
     if kind == MARK[0]:
         raise InParts
     head = data[:1]
-    return head, [(head, data[1:])]
+    return head, [(head, 1, len(data))]
 
 
 def unsplit(head: bytes, values: Sequence[bytes]) -> bytes:

@@ -50,7 +50,7 @@ class Depth:
         finally:
             self.up(levels)
 
-    def down(self, data: bytes) -> int:
+    def down(self, data: bytes | memoryview) -> int:
         """The same as `enter`, for code that can't afford a context manager; call `up` with what it returns."""
         self._may_copy -= len(data)
         if self._may_copy < 0:
@@ -71,7 +71,7 @@ class Depth:
         self._levels -= levels
 
 
-def levels_of(data: bytes, most: int) -> int:
+def levels_of(data: bytes | memoryview, most: int) -> int:
     """How many levels of arrays and maps are inside one another in packed data; an error above `most`."""
     deepest = position = 0
     open_: list[int] = []  # how many items each open container still waits for

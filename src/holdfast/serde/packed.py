@@ -7,8 +7,10 @@ heads once, a byte for each element that says which head is its own, and the fie
 unpacker is called once and not once an element.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import ormsgpack
@@ -21,11 +23,15 @@ from holdfast.serde.instances import instances
 from holdfast.serde.kinds import BY_NAME, RUN, SETS, TYPED, Kind, build, form_for, is_short, is_unicode, stored_kind
 from holdfast.serde.plans import ModelPlan, Parts
 from holdfast.serde.tree import Typed, rewrite
-from holdfast.serde.types import Entry, Stale, Types, put_together, unpack_head
+from holdfast.serde.types import Entry, Spec, Stale, Types, put_together, unpack_head
 from holdfast.serde.unknown import FOREIGN, Foreign, Unknown
 
+Stored = bytes | memoryview
+"""Packed data. A look at a part of a larger piece will do: a copy of a long value takes half as long as reading it."""
 Pack = Callable[[Any], bytes]
 Encode = Callable[[Any, Pack], Any]
+Run = tuple[list[bytes], bytes, list[Any]]
+"""The heads of a run, for each element the number of its own, and the fields of each."""
 
 # Without OPT_NON_STR_KEYS: a key that is no text would be packed as the text it looks like.
 OPTIONS = (
@@ -42,8 +48,11 @@ _MOST_CACHED = 4_096
 _DAMAGED = "a typed value is damaged"
 TYPED_STARTS = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
 """What packed data begins with that is an extension as a whole."""
-_TEXT_STARTS = frozenset((0xC5, 0xC6, 0xDA, 0xDB))
-"""What long bytes and texts begin with, in which nothing else can be."""
+_TEXT_STARTS = {0xC5: 2, 0xC6: 4, 0xDA: 2, 0xDB: 4}
+"""What long bytes and texts begin with, in which nothing else can be, and how wide their length is."""
+_STR_STARTS = (0xDA, 0xDB)
+_RUN_STARTS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+"""The same for a run, whose number comes behind its length."""
 _MARK = b"\xc0"
 _SHORT = 4096
 _PAIR, _END = b"\x92", b"\xc4\x07the end"
@@ -252,7 +261,11 @@ def _as_kind(kind: Kind, value: Any, pack: Pack) -> Any:
 
 def _array(packed: Sequence[bytes]) -> bytes:
     """Packed items as one packed list."""
-    return b"".join((_counted(len(packed), 0x90, b"\xdc", b"\xdd"), *packed))
+    return b"".join((_head_of_array(len(packed)), *packed))
+
+
+def _head_of_array(count: int) -> bytes:
+    return _counted(count, 0x90, b"\xdc", b"\xdd")
 
 
 def _map(packed: Mapping[str, bytes], pack: Pack) -> bytes:
@@ -267,14 +280,28 @@ def _counted(count: int, short: int, medium: bytes, long: bytes) -> bytes:
     return medium + count.to_bytes(2) if count < 1 << 16 else long + count.to_bytes(4)
 
 
-def unpack_plain(data: bytes) -> Any:
+def unpack_plain(data: Stored) -> Any:
     """The value that was packed, if it is short or a text, and nothing in it is typed; else an error."""
-    if len(data) > _SHORT and data[0] not in _TEXT_STARTS:  # where a second look would cost
+    if data[0] in _TEXT_STARTS:
+        start = 1 + _TEXT_STARTS[data[0]]
+        if int.from_bytes(data[1:start]) != len(data) - start:
+            raise ormsgpack.MsgpackDecodeError
+        return str(data[start:], "utf-8") if data[0] in _STR_STARTS else bytes(data[start:])
+    if len(data) > _SHORT:  # where a second look would cost
         raise ormsgpack.MsgpackDecodeError
     value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)))
     if end != _END[2:]:
         raise ormsgpack.MsgpackDecodeError
     return value
+
+
+def _content_of_run(data: Stored) -> Stored | None:
+    """What a run holds, if the data is one and nothing else."""
+    width = _RUN_STARTS.get(data[0])
+    if width is None or len(data) < width + 2 or data[width + 1] != RUN:
+        return None
+    start = width + 2
+    return data[start:] if int.from_bytes(data[1 : width + 1]) == len(data) - start else None
 
 
 class Unpacker:
@@ -295,53 +322,77 @@ class Unpacker:
         self._depth = Depth()
         self._error: BaseException | None = None
         self._typed: Callable[[bytes], Any] = self._object
-        self._run: Callable[[bytes], Any] = self._objects
+        self._run: Callable[[bytes], list[Any]] = self._objects
 
-    def loads(self, data: bytes) -> Any:
+    def loads(self, data: Stored) -> Any:
         """The value that was packed."""
-        try:
-            return self._unpack_whole(data)
-        except Stale:
-            tree = self._types.upgrade(self.tree(data), self._context)
-            return rewrite(tree, self.build)
+        return self.loads_many([data])[0]
 
-    def loads_many(self, many: Sequence[bytes]) -> list[Any]:
-        """The values that were packed one by one, through one call of the unpacker."""
+    def loads_many(self, many: Sequence[Stored]) -> list[Any]:
+        """The values that were packed one by one, at less cost."""
+        runs = [run for data in many if (run := _content_of_run(data)) is not None]
+        if len(runs) == len(many) and not self._keep:
+            try:
+                return self._unpack_runs(runs)
+            except Stale:
+                pass
         # A mark behind each: a value that is none, or more than one, would push the others out of place.
         parts = [part for data in many for part in (data, _MARK)]
-        values: list[Any] = self.loads(_array(parts))
+        values: list[Any] = self._loads(_head_of_array(len(parts)), *parts)
         if any(mark is not None for mark in values[1::2]):
             msg = "the stored data is damaged: more follows behind a value"
             raise Unreadable(msg)
         return values[::2]
 
-    def tree(self, data: bytes) -> Any:
-        """The value as a tree, as it was stored."""
+    def _loads(self, *parts: Stored) -> Any:
+        try:
+            return self._unpack_whole(*parts)
+        except Stale:
+            tree = self._types.upgrade(self.tree(*parts), self._context)
+            return rewrite(tree, self.build)
+
+    def tree(self, *parts: Stored) -> Any:
+        """The value that was packed, which may be in parts, as a tree, as it was stored."""
         self._typed, self._run = self._node, self._nodes
-        return self._unpack_whole(data)
+        return self._unpack_whole(*parts)
 
     def build(self, typed: Typed) -> Any:
         """The instance that a node stands for, or its placeholder."""
         return self._types.build_or_keep(typed, self._context, "msgpack" if self._keep else None)
 
-    def _unpack_whole(self, data: bytes) -> Any:
-        self._error = None
-        self._depth = Depth(len(data))
-        try:
+    def _unpack_whole(self, *parts: Stored) -> Any:
+        with self._reading(parts):
             # The unpacker ignores what follows a value, and would read JSON text as the number 123.
-            value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)), ext_hook=self._hook)
+            value, end = self._unpack(b"".join((_PAIR, *parts, _END)))
+        if end != _END[2:]:
+            msg = "the stored data is damaged: more follows behind the value"
+            raise Unreadable(msg)
+        return value
+
+    def _unpack_runs(self, runs: Sequence[Stored]) -> list[list[Any]]:
+        """Runs that are nowhere inside of anything: those of a long chat, which are its many changes."""
+        found = []
+        with self._reading(runs):
+            for run in runs:
+                levels = self._depth.down(run)
+                found.append(self._run_of(run))
+                self._depth.up(levels)
+        return self._instances(found)
+
+    @contextmanager
+    def _reading(self, parts: Sequence[Stored]) -> Iterator[None]:
+        self._error = None
+        self._depth = Depth(sum(map(len, parts)))
+        try:
+            yield
         except ormsgpack.MsgpackDecodeError as error:
             # What a hook raises, the unpacker hides behind an error of its own.
             if self._error is not None:
                 raise self._error from None
             msg = f"the stored data is damaged: {error}"
             raise Unreadable(msg) from error
-        if end != _END[2:]:
-            msg = "the stored data is damaged: more follows behind the value"
-            raise Unreadable(msg)
-        return value
 
-    def _unpack(self, data: bytes) -> Any:
+    def _unpack(self, data: Stored) -> Any:
         return ormsgpack.unpackb(data, ext_hook=self._hook)
 
     def _hook(self, code: int, data: bytes) -> Any:
@@ -376,12 +427,14 @@ class Unpacker:
         head, content, *rest = parts
         return head, content, rest[0] if rest else None
 
-    def _run_of(self, data: bytes) -> tuple[list[bytes], bytes, list[dict[str, Any]]]:
+    def _run_of(self, data: Stored) -> Run:
         parts = self._unpack(data)
         if type(parts) is not list or len(parts) != 3:  # noqa: PLR2004
             raise Unreadable(_DAMAGED)
         heads, index, contents = parts
         if type(heads) is not list or type(index) is not bytes or type(contents) is not list:
+            raise Unreadable(_DAMAGED)
+        if len(index) != len(contents):
             raise Unreadable(_DAMAGED)
         return heads, index, contents
 
@@ -399,27 +452,30 @@ class Unpacker:
         return put_together(spec, Parts(content, spec.given, rest))
 
     def _objects(self, data: bytes) -> list[Any]:
-        heads, index, contents = self._run_of(data)
+        run = self._run_of(data)
         try:
-            specs = [self._types.spec(head, self._context) for head in heads]
+            return self._instances([run])[0]
         except (UnknownType, NewerVersion):
             if not self._keep:
                 raise
             return [self._object(raw) for raw in _pieces(data)]
-        fields = [spec.fields for spec in specs]
-        is_dict = all(type(content) is dict for content in contents)
-        if not is_dict or [*map(tuple, contents)] != [fields[number] for number in index]:
-            return [
-                put_together(specs[number], Parts(content, specs[number].given))
-                for number, content in zip(index, contents, strict=True)
-            ]
-        given = [frozenset(spec.fields or ()) if spec.given is None else spec.given for spec in specs]
-        return instances(
-            [specs[number].plan.cls for number in index],
-            contents,
-            [set(given[number]) for number in index],
-            [{} if specs[number].extra else None for number in index],
-        )
+
+    def _instances(self, runs: Sequence[Run]) -> list[list[Any]]:
+        """What some runs hold: all of it is made at once, unless one of them asks for more care."""
+        specs: list[Spec] = []
+        contents: list[Any] = []
+        for heads, index, content in runs:
+            own = [self._types.spec(head, self._context) for head in heads]
+            specs += [own[number] for number in index]
+            contents += content
+        if {*map(type, contents)} != {dict} or [*map(tuple, contents)] != [spec.fields for spec in specs]:
+            made = [put_together(spec, Parts(data, spec.given)) for spec, data in zip(specs, contents, strict=True)]
+        else:
+            given = (spec.fields or () if spec.given is None else spec.given for spec in specs)
+            extra: Iterator[Any] = ({} if spec.extra else None for spec in specs)
+            made = instances([spec.plan.cls for spec in specs], contents, map(set, given), extra)
+        rest = iter(made)
+        return [[*islice(rest, len(index))] for _, index, _ in runs]
 
     # As a tree.
 

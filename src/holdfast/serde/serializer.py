@@ -20,7 +20,7 @@ from holdfast.serde.context import NOWHERE, CheckpointContext
 from holdfast.serde.crypto import Keys
 from holdfast.serde.kinds import TYPED
 from holdfast.serde.migrations import MigrationRegistry
-from holdfast.serde.packed import TYPED_STARTS, Packer, Unpacker, unpack_plain
+from holdfast.serde.packed import TYPED_STARTS, Packer, Stored, Unpacker, unpack_plain
 from holdfast.serde.readable import Reader, Writer
 from holdfast.serde.registry import DEFAULT, ClassRegistry
 from holdfast.serde.tree import Typed, rewrite
@@ -168,9 +168,9 @@ class CheckpointSerializer:
         """Read a value back from its place; `Unreadable`, or one of its kin, if it can't be."""
         return self._loads(context, *data)
 
-    def _loads(self, context: CheckpointContext, tag: str, stored: bytes) -> Any:
+    def _loads(self, context: CheckpointContext, tag: str, stored: Stored) -> Any:
         if tag != "hf1:msgpack" or self.keys is not None:
-            return self._decode(context, *self._open(context, tag, stored))
+            return self._decode(context, *self._open(context, tag, bytes(stored)))
         if stored[0] not in TYPED_STARTS:
             try:  # most values are small and plain: a checkpoint without its values, metadata
                 return unpack_plain(stored)
@@ -182,7 +182,7 @@ class CheckpointSerializer:
         return context if self.graph is None or context.graph is not None else context._replace(graph=self.graph)
 
     @_guarded
-    def loads_many(self, context: CheckpointContext, many: Sequence[tuple[str, bytes]], /) -> list[Any]:
+    def loads_many(self, context: CheckpointContext, many: Sequence[tuple[str, Stored]], /) -> list[Any]:
         """Read values back that belong to one place, such as the changes of one channel, at less cost."""
         if len(many) == 1 or self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
             return [self._loads(context, *one) for one in many]
@@ -255,9 +255,10 @@ class CheckpointSerializer:
             raise Tampered(msg)
         return data
 
-    def _decode(self, context: CheckpointContext, codec: str, data: bytes) -> Any:
+    def _decode(self, context: CheckpointContext, codec: str, data: Stored) -> Any:
         if codec == "hf1:msgpack":
             return self._unpacker(context).loads(data)
+        data = bytes(data)
         if codec == "hf1:json":
             return self._reader(context).loads(data)
         if codec.startswith("hf"):
