@@ -38,6 +38,7 @@ _texts: tuple[tuple[str, bytes], ...] = ()
 
 BLOCK = 64
 """How many elements of a list are packed together."""
+_CONTAINERS = frozenset({list, dict})
 
 
 def digest(value: Any) -> bytes | None:
@@ -77,9 +78,13 @@ def _long_text_digest(value: str) -> bytes:
 def _is_long(value: Any) -> bool:
     """Whether a value is better packed in pieces: into one large buffer it takes two to ten times as long."""
     cls = type(value)
+    if cls not in _CONTAINERS or len(value) > BLOCK:
+        return cls in _CONTAINERS
     if cls is dict:
-        return len(value) > BLOCK or any(type(v) in (list, dict) and len(v) > BLOCK for v in value.values())
-    return cls is list and len(value) > BLOCK
+        for item in value.values():  # a loop: any() over a generator takes twice as long, and most dicts are small
+            if type(item) in _CONTAINERS and len(item) > BLOCK:
+                return True
+    return False
 
 
 def _feed(found: xxhash.xxh3_128, value: Any) -> None:

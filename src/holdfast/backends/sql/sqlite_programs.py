@@ -9,6 +9,7 @@ from holdfast.backends.sql.programs import Check, Program
 from holdfast.errors import Conflict
 
 _LOT = 64
+_FEW = 3
 
 T = TypeVar("T")
 
@@ -22,9 +23,8 @@ def read_rows(connection: sqlite3.Connection, sql: str, params: Sequence[Any]) -
 
 def run_program(connection: sqlite3.Connection, program: Program) -> None:
     """Run a program inside the transaction that is open; a check that does not hold is a `Conflict`."""
-    for question, checks in groupby(sorted(program.checks, key=_question), key=_question):
-        for lot in _in_lots(list(checks)):
-            _ask(connection, question, lot)
+    for checks in _in_questions(program.checks):
+        _ask(connection, checks)
     for put in sorted(program.puts, key=lambda put: put.into.turn):
         try:
             for rows in _in_lots(put.rows):
@@ -37,9 +37,18 @@ def run_program(connection: sqlite3.Connection, program: Program) -> None:
         connection.executemany(statement.sql, statement.rows)
 
 
-def _ask(connection: sqlite3.Connection, question: str, checks: Sequence[Check]) -> None:
-    """One question of many things at once."""
-    sql = "SELECT " + ", ".join([question] * len(checks))
+def _in_questions(checks: Sequence[Check]) -> Iterator[Sequence[Check]]:
+    """Those that are asked together: the few of one change, or of many changes those that are alike."""
+    if len(checks) <= _FEW:
+        if checks:
+            yield checks
+        return
+    for _, alike in groupby(sorted(checks, key=_question), key=_question):
+        yield from _in_lots(list(alike))
+
+
+def _ask(connection: sqlite3.Connection, checks: Sequence[Check]) -> None:
+    sql = "SELECT " + ", ".join([check.sql for check in checks])
     answers = read_rows(connection, sql, [param for check in checks for param in check.params])[0]
     for check, answer in zip(checks, answers, strict=True):
         if answer != check.expect:
