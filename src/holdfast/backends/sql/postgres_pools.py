@@ -27,7 +27,7 @@ C = TypeVar("C", Blocking, Asyncio)
 _WHO = "SELECT pg_backend_pid()"
 # A plan for all values is as good as one for each, and by itself the server makes five before it thinks so. It also
 # takes our statements for far more work than they are, and would compile them for 40 to 900 ms to run them for one.
-_SETTINGS = "SELECT set_config('plan_cache_mode', 'force_generic_plan', FALSE), set_config('jit', 'off', FALSE)"
+_SETTINGS = "SELECT set_config('plan_cache_mode', 'force_generic_plan', FALSE), set_config('jit', 'off', FALSE), set_config('enable_seqscan', 'off', FALSE)"
 
 
 @dataclass(slots=True)
