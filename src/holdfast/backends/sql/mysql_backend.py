@@ -6,6 +6,7 @@ from typing import Any, cast
 import orjson
 
 from holdfast.backends.sql import mysql_statements as sql
+from holdfast.backends.sql.family import shortened
 from holdfast.backends.sql.mysql_pages import statement_for
 from holdfast.backends.sql.mysql_programs import check_segments
 from holdfast.backends.sql.programs import Check, Program, ProgramBackend, ProgramWire, Put, Statement, WritingDialect
@@ -26,7 +27,8 @@ class MySqlBackend(ProgramBackend):
 
     async def find(self, query: Query, /) -> Found:
         """One statement for all of it, so all of it is of one moment."""
-        found = self._found(await self.wire.read(*statement_for(self._app, query)))
+        text, params = statement_for(self._app, query)
+        found = self._found(await self.wire.read(shortened(text, query), params))
         # A join need not keep the order of its page.
         found.rows.sort(key=lambda row: (row.key.thread, row.key.ns))
         found.rows.sort(key=lambda row: row.key.id, reverse=True)
@@ -67,8 +69,8 @@ class MySqlBackend(ProgramBackend):
     def _logs(self, logs: Mapping[str, int]) -> bytes:
         return orjson.dumps(list(logs.items()))
 
-    def _found(self, rows: Sequence[Sequence[Any]], *, brief: bool = False) -> Found:
-        return super()._found([_row_in(row) for row in rows], brief=brief)
+    def _found(self, rows: Sequence[Sequence[Any]]) -> Found:
+        return super()._found([_row_in(row) for row in rows])
 
 
 def _row_in(row: Sequence[Any]) -> Sequence[Any]:
