@@ -12,6 +12,7 @@ from holdfast.backends.packing import pack_refs, row_of
 from holdfast.engine.records import Key, Row, Segment, Write
 from holdfast.engine.unique import unique
 from holdfast.errors import StoreError, Unreadable
+from holdfast.serde.compress import DEFAULT_LEVEL, compress, decompress
 
 T = TypeVar("T")
 
@@ -24,6 +25,9 @@ _TOGETHER = 350_000
 """How many bytes of those that don't are in one item."""
 _FRAME = 5
 """How many bytes msgpack has before another's at most."""
+_PRESSED = 4_096
+"""From how many bytes on a segment is compressed."""
+_YES = {"BOOL": True}
 _MOST = 380_000
 """How many bytes of an item the writes of a task may be: DynamoDB takes 400 KB with all names."""
 
@@ -210,8 +214,16 @@ def pack_labels(labels: Iterable[int]) -> list[bytes]:
 
 def segment_item(place: bytes, segment: Segment, epoch: bytes) -> Item:
     """A segment as an item."""
-    at = Place(place, keys.segment(segment.log, segment.seq))
-    return {**key_of(at), "e": binary(epoch), "v": binary(segment.data)}
+    item = {**key_of(Place(place, keys.segment(segment.log, segment.seq))), "e": binary(epoch)}
+    # What is long is billed by the kilobyte, and comes as base64 in JSON: pressed, it is read in half the time.
+    pressed = compress(segment.data, DEFAULT_LEVEL) if len(segment.data) >= _PRESSED else None
+    return item | ({"v": binary(segment.data)} if pressed is None else {"v": binary(pressed), "z": _YES})
+
+
+def data_in(item: Item) -> bytes:
+    """The bytes of a segment; none where its log was closed."""
+    stored: bytes = item["v"]["B"]
+    return decompress(stored) if "z" in item else stored
 
 
 class Entry(NamedTuple):
