@@ -1,6 +1,9 @@
 """Values that were read belong to the one who read them."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,3 +58,58 @@ def test_what_one_reader_changes_no_other_sees(config: RunnableConfig, change: C
         last = put(saver, last, messages=changed)
         assert values_of(saver, last)["messages"] == changed
         assert values_of(saver, last)["messages"] is not changed
+
+
+def _new(number: int) -> BaseMessage:
+    return AIMessage(f"new {number}", id=f"new {number}")
+
+
+EDITS: dict[str, tuple[Callable[[list[Any]], object], int | None]] = {
+    # What a saver that has only read the list does to it, and how many messages that may cost; None: all of them.
+    "nothing": (len, 0),
+    "append": (lambda held: held.append(_new(0)), 1),
+    "edit the last": (lambda held: setattr(held[-1], "content", "edited"), 1),
+    "edit the last block": (lambda held: setattr(held[580], "content", "edited"), 1),
+    "edit one in the middle": (lambda held: setattr(held[300], "content", "edited"), 64),
+    "edit one of each end": (lambda held: (setattr(held[0], "content", "a"), setattr(held[-1], "content", "b")), None),
+    "drop a block": (lambda held: held.__delitem__(slice(64)), None),
+    "drop some": (lambda held: held.__delitem__(slice(10)), None),
+    "insert in front": (lambda held: held.insert(0, _new(1)), None),
+    "keep a few": (lambda held: held.__delitem__(slice(20, None)), None),
+    "turn around": (lambda held: held.reverse(), None),
+    "something else in it": (lambda held: held.append({"not": "a model"}), None),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_a_saver_has_only_read_it_goes_on_from(tmp_path: Path, config: RunnableConfig, edit: str) -> None:
+    """As a worker does that another's thread comes to: right, whatever it changes, and an append costs an append."""
+    change, most = EDITS[edit]
+    url = f"sqlite:///{tmp_path}/a.db"
+    with holdfast.Saver(url) as saver:
+        first = put(saver, config, messages=messages(600))
+    with holdfast.Saver(url) as saver:
+        held = values_of(saver, first)["messages"]
+        change(held)
+        second = put(saver, first, messages=held)
+        held.append(_new(2))  # and then on its own
+        held[5].content = "edited again"
+        third = put(saver, second, messages=held[:])
+    with holdfast.Saver(url) as saver:
+        assert values_of(saver, third)["messages"] == held
+        before = values_of(saver, second)["messages"]
+        assert values_of(saver, first)["messages"] == messages(600)
+    expected = messages(600)
+    change(expected)
+    assert before == expected
+    if most:
+        with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+            ((seq, size),) = connection.execute(
+                """
+                SELECT s.seq, length(s.data) FROM holdfast_rows r, json_each(r.logs) logs
+                JOIN holdfast_segments s ON s.log = logs.key AND s.seq = logs.value WHERE r.id = ?
+                """,
+                [second["configurable"]["checkpoint_id"]],
+            )
+        assert seq > 0, "a new log was begun"
+        assert size < 100 + most * 300

@@ -45,6 +45,8 @@ _FEW = 16
 _GROWTH = 0.25
 _BLOCK = 64
 _SMALL = 64
+_SEVERAL_BLOCKS = 4 * BLOCK
+_PLACES = [bytes([number]) for number in range(BLOCK)]
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
 _PLAIN = _NUMBERS | {str, bytes, list, dict}
 
@@ -288,6 +290,20 @@ def _take_blocks(serde: SerializerProtocol, content: list[Any], blocks: list[byt
     return Taken(marks, None, blocks)
 
 
+def take_read(serde: SerializerProtocol, shape: Shape, content: Any) -> Taken:
+    """Digest a value that was just read, and that most likely is going to be appended to.
+
+    In a long list of models, the elements of all blocks but the last have marks that only say which block they are in:
+    they cost nothing, and are the same as long as the block is. Should one of them be changed, all of its block is
+    written anew.
+    """
+    if shape in _LISTS and len(content) > _SEVERAL_BLOCKS and (blocks := block_digests(content)):
+        marks = [block + place for block in blocks[:-1] for place in _PLACES]
+        marks += cast("list[bytes]", take_marks(serde, Shape.LIST, content[len(marks) :], 1))
+        return Taken(marks, None, blocks)
+    return take(serde, shape, content)
+
+
 def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int) -> Marks:
     """Digest a value, element by element."""
     if shape in _LISTS:
@@ -367,7 +383,7 @@ class Reader:
         if where := self._spans.get(ref):
             base, steps = sum(sizes[: len(where[0])]), len(where) - 1
         block = block_of(shape, content)
-        marks, _, blocks = take(self._serde, shape, content)
+        marks, _, blocks = take_read(self._serde, shape, content)
         return Tip(ref, shape, block, _count(shape, content), marks, base, sum(sizes), live, None, blocks, steps)
 
     def _opened(
