@@ -35,7 +35,7 @@ from holdfast.backends.dynamodb import keys, lifetime
 from holdfast.backends.dynamodb.backend import DynamoBackend
 from holdfast.backends.dynamodb.wire import Wire
 from holdfast.engine.records import Change, Key, Query, Rewrite, Row, Segment, Write
-from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError
+from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError, Unreadable
 from holdfast.run import run
 from holdfast.testing import Half
 from holdfast.testing.half import LONG, config_of, name
@@ -106,6 +106,16 @@ async def test_what_is_long_is_compressed(half: Half, backend: DynamoBackend) ->
     assert stored
     assert sum(len(item["v"]["B"]) for item in stored) < 20_000
     assert await half.another().values("t") == {"v": lines}
+
+    await half.save("t", name(1), {"v": lines, "other": [LONG]}, parent=name(0))
+    for damage in (stored[0]["v"]["B"] + b"more", stored[0]["v"]["B"][:-9], b"(nothing like it)"):
+        broken = {**stored[0], "v": {"B": damage}}
+        client_of(str(half.source)).put_item(TableName=table_of(str(half.source)), Item=broken)
+        found = await half.another().found("t")
+        assert found.checkpoint["channel_values"]["other"] == [LONG]
+        with pytest.raises(Unreadable, match="can't read 'v' of checkpoint"):
+            found.checkpoint["channel_values"]["v"]
+    client_of(str(half.source)).put_item(TableName=table_of(str(half.source)), Item=stored[0])
 
     noise = os.urandom(100_000)
     await half.save("noise", name(0), {"v": noise})

@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,9 @@ from sameness import difference
 
 from holdfast.errors import UnknownType
 from holdfast.serde import CheckpointContext, CheckpointSerializer, Unknown
+from holdfast.serde.context import NOWHERE
+from holdfast.serde.migrations import BaseMigration, MigrationRegistry
+from holdfast.serde.registry import ClassRegistry
 
 PLACE = CheckpointContext("thread-1", "", "checkpoint-1", "channel-1")
 CODECS = ("msgpack", "json")
@@ -222,3 +225,37 @@ def test_a_known_class_is_never_a_placeholder(codec: Any) -> None:
     """Also for a serializer that keeps what is unknown."""
     value = [Plain(1), Local(value=Plain(2))]
     assert keeping(codec).loads_typed(keeping(codec).dumps_typed(value)) == value
+
+
+class _Part(BaseModel):
+    size: int = 0
+
+
+class _Whole(BaseModel):
+    number: int = 0
+    part: Any = None
+
+
+class _TakeOutPart(BaseMigration):
+    types = ("Whole",)
+
+    def migrate_data(self, data: dict[str, Any], type_hint: str, context: CheckpointContext) -> Any:  # noqa: ARG002
+        return {**data, "part": None}, type_hint
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1,), (1, 1)])
+def test_a_migration_that_takes_an_unknown_type_out_comes_first(codec: Any, order: Sequence[int]) -> None:
+    """Wherever it stands: what it takes out nobody has to know any more."""
+    before, after = ClassRegistry(), ClassRegistry()
+    before.register(_Part, "Part")
+    for classes in (before, after):
+        classes.register(_Whole, "Whole")
+    then = CheckpointSerializer(classes=before, codec=codec)
+    values = [[_Whole(number=1)], [_Whole(number=2, part=_Part(size=3))]]
+    stored = [then.dumps_typed(values[number]) for number in order]
+    with pytest.raises(UnknownType, match="'Part'"):
+        CheckpointSerializer(classes=after, codec=codec).loads_many(NOWHERE, stored)
+    now = CheckpointSerializer(classes=after, migrations=MigrationRegistry(migrations=[_TakeOutPart]), codec=codec)
+    assert now.loads_many(NOWHERE, stored) == [[_Whole(number=number + 1)] for number in order]
+    assert [now.loads_typed(one) for one in stored] == [[_Whole(number=number + 1)] for number in order]

@@ -60,6 +60,11 @@ def test_what_one_reader_changes_no_other_sees(config: RunnableConfig, change: C
         assert values_of(saver, last)["messages"] is not changed
 
 
+def _edit(*messages: BaseMessage) -> None:
+    for message in messages:
+        message.content = "edited"
+
+
 def _new(number: int) -> BaseMessage:
     return AIMessage(f"new {number}", id=f"new {number}")
 
@@ -68,16 +73,15 @@ EDITS: dict[str, tuple[Callable[[list[Any]], object], int | None]] = {
     # What a saver that has only read the list does to it, and how many messages that may cost; None: all of them.
     "nothing": (len, 0),
     "append": (lambda held: held.append(_new(0)), 1),
-    "edit the last": (lambda held: setattr(held[-1], "content", "edited"), 1),
-    "edit the last block": (lambda held: setattr(held[580], "content", "edited"), 1),
-    "edit one in the middle": (lambda held: setattr(held[300], "content", "edited"), 64),
-    "edit one of each end": (lambda held: (setattr(held[0], "content", "a"), setattr(held[-1], "content", "b")), None),
-    "drop a block": (lambda held: held.__delitem__(slice(64)), None),
-    "drop some": (lambda held: held.__delitem__(slice(10)), None),
-    "insert in front": (lambda held: held.insert(0, _new(1)), None),
+    "edit the last": (lambda held: _edit(held[-1]), 1),
+    "edit one in the middle": (lambda held: _edit(held[300]), 1),
+    "edit one of each end": (lambda held: _edit(held[0], held[-1]), None),
+    "drop the first": (lambda held: held.__delitem__(slice(10)), 1),
+    "drop one in the middle": (lambda held: held.pop(300), 1),
+    "insert in front": (lambda held: held.insert(0, _new(1)), 1),
     "keep a few": (lambda held: held.__delitem__(slice(20, None)), None),
     "turn around": (lambda held: held.reverse(), None),
-    "something else in it": (lambda held: held.append({"not": "a model"}), None),
+    "something else in it": (lambda held: held.append({"not": "a model"}), 1),
 }
 
 

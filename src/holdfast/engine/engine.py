@@ -7,7 +7,6 @@ are written once, as coroutines; over a blocking backend they never suspend.
 from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +44,6 @@ from holdfast.engine.metadata import check_filter, labels, matches, merge, steps
 from holdfast.engine.parts import check_row
 from holdfast.engine.records import INLINE, Change, Found, Key, Limits, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import (
-    binds,
     in_metadata,
     in_row,
     in_segment,
@@ -54,7 +52,6 @@ from holdfast.engine.seal import (
     moved,
     name_of,
     opened,
-    parted,
     seal,
     sealed_for,
     unreadable,
@@ -63,8 +60,7 @@ from holdfast.engine.segments import cut_change
 from holdfast.engine.unique import unique
 from holdfast.engine.values import WAITING, Values
 from holdfast.engine.writes import cut_write, whole_writes
-from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted, Unreadable
-from holdfast.serde.context import NOWHERE
+from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted
 
 _PAGE = 64
 _LARGEST_PAGE = 1024
@@ -392,8 +388,7 @@ class Listing:
         """Look at metadata first, and fetch the rest only of what matches."""
         serde = self.engine.serde
         heads = await self._find(_LARGEST_PAGE, heads=True)
-        found = zip(heads.rows, metadata_of_all(serde, heads.rows), strict=True)
-        keys = [row.key for row, metadata in found if matches(metadata, self.filter)][: self.left]
+        keys = [row.key for row in heads.rows if matches(metadata_of(serde, row), self.filter)][: self.left]
         if not keys:
             return []
         return Page(serde, await self.engine.backend.find(Query(keys=tuple(keys)))).tuples()
@@ -437,16 +432,6 @@ def metadata_of(serde: SerializerProtocol, row: Row) -> dict[str, Any]:
     """A row's metadata."""
     metadata: dict[str, Any] = opened(serde, row.meta, in_metadata(row.key), "metadata")
     return metadata
-
-
-def metadata_of_all(serde: SerializerProtocol, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The metadata of many rows, at less cost."""
-    loads_many = getattr(serde, "loads_many", None)
-    if loads_many is not None and not binds(serde):
-        with suppress(Unreadable):  # each by itself, then, to tell which one it is
-            found: list[dict[str, Any]] = loads_many(NOWHERE, [parted(row.meta) for row in rows])
-            return found
-    return [metadata_of(serde, row) for row in rows]
 
 
 def graph_of(metadata: Mapping[str, Any]) -> str | None:

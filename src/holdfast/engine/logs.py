@@ -45,8 +45,6 @@ _FEW = 16
 _GROWTH = 0.25
 _BLOCK = 64
 _SMALL = 64
-_SEVERAL_BLOCKS = 4 * BLOCK
-_PLACES = [bytes([number]) for number in range(BLOCK)]
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
 _PLAIN = _NUMBERS | {str, bytes, list, dict}
 
@@ -259,23 +257,28 @@ def block_of(shape: Shape, content: Any) -> int:
     return _BLOCK if tiny else 1
 
 
-def take(serde: SerializerProtocol, shape: Shape, content: Any, tip: Tip | None = None) -> Taken:
+def take(
+    serde: SerializerProtocol, shape: Shape, content: Any, tip: Tip | None = None, *, private: bool = False
+) -> Taken:
     """Digest a value. What is as it was at the `tip` need not be looked at element by element.
 
     Always before the value is serialized: a node may be changing it this very moment. A change in
     between is then in what is stored, and the next checkpoint stores it again; the other way round it
-    would be in the digests alone, and never stored. For the same reason `whole` is taken twice.
+    would be in the digests alone, and never stored. For the same reason `whole` is taken twice, and so are blocks,
+    unless the value is `private`: just read, and nobody else's yet.
     """
     if shape is Shape.WHOLE:
         return _take_whole(serde, content)
     if shape in _LISTS and (blocks := block_digests(content)):
-        return _take_blocks(serde, content, blocks, tip)
+        return _take_blocks(serde, content, blocks, tip, private=private)
     whole = digest(content) if _is_plain(shape, content) else None
     marks = take_marks(serde, shape, content, block_of(shape, content))
     return Taken(marks, whole if whole is not None and whole == digest(content) else None)
 
 
-def _take_blocks(serde: SerializerProtocol, content: list[Any], blocks: list[bytes], tip: Tip | None) -> Taken:
+def _take_blocks(
+    serde: SerializerProtocol, content: list[Any], blocks: list[bytes], tip: Tip | None, *, private: bool
+) -> Taken:
     before: Sequence[bytes] = tip.blocks if tip else ()
     marks: list[bytes] = []
     for number, block in enumerate(blocks):
@@ -285,23 +288,9 @@ def _take_blocks(serde: SerializerProtocol, content: list[Any], blocks: list[byt
             continue
         elements = content[part]
         marks += cast("list[bytes]", take_marks(serde, Shape.LIST, elements, 1))
-        if block_digests(elements) != [block]:
+        if not private and block_digests(elements) != [block]:
             blocks[number] = b""
     return Taken(marks, None, blocks)
-
-
-def take_read(serde: SerializerProtocol, shape: Shape, content: Any) -> Taken:
-    """Digest a value that was just read, and that most likely is going to be appended to.
-
-    In a long list of models, the elements of all blocks but the last have marks that only say which block they are in:
-    they cost nothing, and are the same as long as the block is. Should one of them be changed, all of its block is
-    written anew.
-    """
-    if shape in _LISTS and len(content) > _SEVERAL_BLOCKS and (blocks := block_digests(content)):
-        marks = [block + place for block in blocks[:-1] for place in _PLACES]
-        marks += cast("list[bytes]", take_marks(serde, Shape.LIST, content[len(marks) :], 1))
-        return Taken(marks, None, blocks)
-    return take(serde, shape, content)
 
 
 def take_marks(serde: SerializerProtocol, shape: Shape, content: Any, block: int) -> Marks:
@@ -383,7 +372,7 @@ class Reader:
         if where := self._spans.get(ref):
             base, steps = sum(sizes[: len(where[0])]), len(where) - 1
         block = block_of(shape, content)
-        marks, _, blocks = take_read(self._serde, shape, content)
+        marks, _, blocks = take(self._serde, shape, content, private=True)
         return Tip(ref, shape, block, _count(shape, content), marks, base, sum(sizes), live, None, blocks, steps)
 
     def _opened(

@@ -38,16 +38,16 @@ def compress(data: bytes, level: int) -> bytes | None:
     return packed if len(packed) < len(data) and _is_plausible(len(data), len(packed)) else None
 
 
-def decompress(data: bytes) -> bytes:
-    """What was compressed."""
+def decompress(data: bytes, *, most: int = LARGEST) -> bytes:
+    """What was compressed; `Unreadable` if that says it is of more bytes than there can be."""
     try:
         size = zstandard.frame_content_size(data)
-        if not _is_plausible(size, len(data)):
+        if size > most or not _is_plausible(size, len(data)):
             msg = (
                 f"{len(data)} bytes of stored data say that they are {size} bytes when decompressed, which is too many"
             )
             raise Unreadable(msg)
-        return _local.decompressor.decompress(data)
+        return _local.decompressor.decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         msg = f"the compressed data is damaged: {error}"
         raise Unreadable(msg) from error

@@ -334,8 +334,8 @@ class Unpacker:
         if len(runs) == len(many) and not self._keep:
             try:
                 return self._unpack_runs(runs)
-            except Stale:
-                pass
+            except (Stale, Unreadable):
+                pass  # by the way that every value can take: it brings up to date, or says what is wrong
         # A mark behind each: a value that is none, or more than one, would push the others out of place.
         parts = [part for data in many for part in (data, _MARK)]
         values: list[Any] = self._loads(_head_of_array(len(parts)), *parts)
@@ -348,8 +348,11 @@ class Unpacker:
         try:
             return self._unpack_whole(*parts)
         except Stale:
-            tree = self._types.upgrade(self.tree(*parts), self._context)
-            return rewrite(tree, self.build)
+            pass
+        except UnknownType:
+            if not self._types.migrations:  # one of which may be about to rename it, or to take it out
+                raise
+        return rewrite(self._types.upgrade(self.tree(*parts), self._context), self.build)
 
     def tree(self, *parts: Stored) -> Any:
         """The value that was packed, which may be in parts, as a tree, as it was stored."""

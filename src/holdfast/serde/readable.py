@@ -145,7 +145,11 @@ class Reader:
         try:
             return self._raise(_parsed(data))
         except Stale:
-            return rewrite(self._types.upgrade(self.tree(data), self._context), self.build)
+            pass
+        except UnknownType:
+            if not self._types.migrations:  # one of which may be about to rename it, or to take it out
+                raise
+        return rewrite(self._types.upgrade(self.tree(data), self._context), self.build)
 
     def tree(self, data: bytes) -> Any:
         """The value as a tree, as it was stored."""

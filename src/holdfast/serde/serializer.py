@@ -170,13 +170,14 @@ class CheckpointSerializer:
 
     def _loads(self, context: CheckpointContext, tag: str, stored: Stored) -> Any:
         if tag != "hf1:msgpack" or self.keys is not None:
-            return self._decode(context, *self._open(context, tag, bytes(stored)))
+            whole = bytes(stored) if type(stored) is memoryview else stored
+            return self._decode(context, *self._open(context, tag, whole))
         if stored[0] not in TYPED_STARTS:
             try:  # most values are small and plain: a checkpoint without its values, metadata
                 return unpack_plain(stored)
             except ormsgpack.MsgpackDecodeError:
                 pass  # typed values in it, or damage: either way this is the way to tell
-        return self._decode(context, tag, stored)
+        return self._unpacker(context).loads(stored)
 
     def _completed(self, context: CheckpointContext) -> CheckpointContext:
         return context if self.graph is None or context.graph is not None else context._replace(graph=self.graph)
@@ -255,10 +256,9 @@ class CheckpointSerializer:
             raise Tampered(msg)
         return data
 
-    def _decode(self, context: CheckpointContext, codec: str, data: Stored) -> Any:
+    def _decode(self, context: CheckpointContext, codec: str, data: bytes) -> Any:
         if codec == "hf1:msgpack":
             return self._unpacker(context).loads(data)
-        data = bytes(data)
         if codec == "hf1:json":
             return self._reader(context).loads(data)
         if codec.startswith("hf"):

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import ormsgpack
@@ -27,6 +28,8 @@ _FRAME = 5
 """How many bytes msgpack has before another's at most."""
 _PRESSED = 4_096
 """From how many bytes on a segment is compressed."""
+_LONGEST = 400_000
+"""How many bytes a segment may be, compressed or not."""
 _YES = {"BOOL": True}
 _MOST = 380_000
 """How many bytes of an item the writes of a task may be: DynamoDB takes 400 KB with all names."""
@@ -221,9 +224,12 @@ def segment_item(place: bytes, segment: Segment, epoch: bytes) -> Item:
 
 
 def data_in(item: Item) -> bytes:
-    """The bytes of a segment; none where its log was closed."""
+    """The bytes of a segment; none where its log was closed. What is damaged comes as it is, for the engine to tell."""
     stored: bytes = item["v"]["B"]
-    return decompress(stored) if "z" in item else stored
+    if "z" in item:
+        with suppress(Unreadable):
+            return decompress(stored, most=_LONGEST)
+    return stored
 
 
 class Entry(NamedTuple):
