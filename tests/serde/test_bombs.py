@@ -4,8 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ormsgpack
 import pytest
 from bombs import GROUPS
+
+from holdfast.errors import Unreadable
+from holdfast.serde import CheckpointSerializer
+from holdfast.serde.context import NOWHERE
 
 LAB = Path(__file__).parents[1] / "lab"
 MOST_MEGABYTES = 800
@@ -34,3 +39,13 @@ def test_a_bomb_is_an_error_or_a_value(group: str) -> None:
 def _last(printed: str | bytes | None) -> str:
     text = printed.decode() if isinstance(printed, bytes) else printed or ""
     return "; ".join(text.splitlines()[-2:])
+
+
+def test_a_value_that_swallows_the_next_one_is_damaged() -> None:
+    """Many values are read at once: what one of them claims, at its end, must not become part of another's place."""
+    serde = CheckpointSerializer()
+    tag, victim = serde.dumps_typed({"who": "victim"})
+    for mark in (b"\xc0", b"\xc4\x08" + b"\0" * 8):
+        forged = ormsgpack.packb({"who": "evil"}) + mark + b"\x81\xa1_\xc4" + bytes([len(victim) + len(mark)])
+        with pytest.raises(Unreadable):
+            serde.loads_many(NOWHERE, [(tag, forged), (tag, victim), (tag, victim)])

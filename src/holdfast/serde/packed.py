@@ -7,6 +7,7 @@ heads once, a byte for each element that says which head is its own, and the fie
 unpacker is called once and not once an element.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -53,9 +54,10 @@ _TEXT_STARTS = {0xC5: 2, 0xC6: 4, 0xDA: 2, 0xDB: 4}
 _STR_STARTS = (0xDA, 0xDB)
 _RUN_STARTS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 """The same for a run, whose number comes behind its length."""
-_MARK = b"\xc0"
 _SHORT = 4096
-_PAIR, _END = b"\x92", b"\xc4\x07the end"
+# Others in every process: stored data that contained them could pass for more than one value, or for one that ends
+# where it does not.
+_PAIR, _END, _MARK = b"\x92", b"\xc4\x08" + os.urandom(8), b"\xc4\x08" + os.urandom(8)
 
 
 class Packer:
@@ -339,7 +341,7 @@ class Unpacker:
         # A mark behind each: a value that is none, or more than one, would push the others out of place.
         parts = [part for data in many for part in (data, _MARK)]
         values: list[Any] = self._loads(_head_of_array(len(parts)), *parts)
-        if any(mark is not None for mark in values[1::2]):
+        if any(mark != _MARK[2:] for mark in values[1::2]):
             msg = "the stored data is damaged: more follows behind a value"
             raise Unreadable(msg)
         return values[::2]
