@@ -65,6 +65,14 @@ def test_a_new_store_has_the_format_of_its_release(url: str) -> None:
     assert format_of(url) == (1, 1)
 
 
+def test_values_are_compressed_with_lz4(new_schema: Any) -> None:
+    """Which this server has."""
+    url = new_schema()
+    with holdfast.Saver(url) as saver:
+        put(saver, config_of("t"), {"text": "holdfast " * 10_000})
+    assert rows_of(url, "SELECT DISTINCT pg_column_compression(data) FROM holdfast_segments") == [("lz4",)]
+
+
 def test_old_code_on_a_newer_format_that_does_not_break_it(url: str) -> None:
     """It works, and leaves the format as it is."""
     with release(url, "optional") as newer:
