@@ -34,7 +34,7 @@ from holdfast.backends import dynamodb
 from holdfast.backends.dynamodb import keys, lifetime
 from holdfast.backends.dynamodb.backend import DynamoBackend
 from holdfast.backends.dynamodb.wire import Wire
-from holdfast.engine.records import Change, Key, Query, Rewrite, Row, Segment, Write
+from holdfast.engine.records import Change, Key, Query, Row, Segment, Write
 from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError, Unreadable
 from holdfast.run import run
 from holdfast.testing import Half
@@ -98,11 +98,11 @@ async def test_values_around_every_limit(half: Half, size: int) -> None:
     assert sum(counted(half)) == 0
 
 
-async def test_what_is_long_is_compressed(half: Half, backend: DynamoBackend) -> None:
-    """It is billed by the kilobyte. Rewriting it compares what it says, and not how it was compressed."""
+async def test_what_is_long_is_compressed(half: Half) -> None:
+    """It is billed by the kilobyte."""
     lines = ["the same line of text, over and over"] * 20_000
     await half.save("t", name(0), {"v": lines})
-    stored = [item for item in items_of(str(half.source)) if item["s"]["B"][:1] == keys.SEGMENT and "z" in item]
+    stored = [item for item in items_of(str(half.source)) if item["s"]["B"][:1] == keys.SEGMENT]
     assert stored
     assert sum(len(item["v"]["B"]) for item in stored) < 20_000
     assert await half.another().values("t") == {"v": lines}
@@ -120,10 +120,6 @@ async def test_what_is_long_is_compressed(half: Half, backend: DynamoBackend) ->
     noise = os.urandom(100_000)
     await half.save("noise", name(0), {"v": noise})
     assert await half.another().values("noise") == {"v": noise}
-
-    old = (await backend.find(Query("t"))).segments
-    await backend.apply(Change("t", rewrites=tuple(Rewrite(one, one._replace(data=one.data + b"x")) for one in old)))
-    assert [segment.data for segment in (await backend.find(Query("t"))).segments] == [s.data + b"x" for s in old]
 
 
 async def test_more_writes_than_a_transaction_has_parts(half: Half) -> None:

@@ -1,4 +1,4 @@
-"""Stores that take short values only, under every suite: what is longer is in parts, and nobody can tell."""
+"""Stores that take short values only, under every suite: longer ones are in parts or compressed; nobody can tell."""
 
 from functools import partial
 from itertools import count
@@ -17,6 +17,7 @@ from holdfast.serde import CheckpointSerializer, Keys, new_key
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 
 LITTLE, MORE = 100, 60_000
+LONG = 512
 # What is stored in the clear is still to be read: some rules change the serializer on the way.
 ENCRYPTING = partial(CheckpointSerializer, keys=Keys({"key": new_key()}), plaintext=True)
 
@@ -75,6 +76,25 @@ class TestSqlite(SaverContract):
     def source(self, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(SqlBackend, "limits", limits_of(fitting(request)))
         return f"sqlite:///{tmp_path}/agent.db?synchronous=off"
+
+
+@pytest.fixture
+def pressed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is long is compressed, and still in parts where that is too long."""
+    monkeypatch.setattr(SqlBackend, "limits", Limits(value=fitting(request), row=1 << 20, press=LONG))
+
+
+@pytest.mark.usefixtures("pressed")
+class TestPressed(SaverContract):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Any:
+        return f"sqlite:///{tmp_path}/agent.db?synchronous=off"
+
+
+@pytest.mark.usefixtures("pressed")
+def test_pressed_ledger(tmp_path: Path) -> None:
+    machine = ledger_machine(lambda: f"sqlite:///{tmp_path}/{next(_numbers)}.db?synchronous=off")
+    run_state_machine_as_test(machine, settings=CI)
 
 
 def test_ledger() -> None:

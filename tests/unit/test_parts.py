@@ -4,10 +4,11 @@ from typing import Any
 
 import ormsgpack
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.parts import MARK, check_row, count_for, count_in, cut, join, spans
+from holdfast.engine.parts import MARK, PRESSED, check_row, count_for, count_in, cut, join, press, spans
 from holdfast.engine.records import Key, Limits, Row, Write
 from holdfast.engine.seal import parted
 from holdfast.engine.writes import cut_write, group_writes, join_writes, whole_writes
@@ -15,7 +16,8 @@ from holdfast.errors import StoreError, Unreadable
 
 KEY = Key("t", "", "1")
 LIMIT, HEAD = 100, 14
-VALUES = st.binary(max_size=2000).filter(lambda data: not data.startswith(MARK))
+VALUES = st.binary(max_size=2000).filter(lambda data: not data.startswith((MARK, PRESSED)))
+PRESSING = Limits(press=600)
 
 
 def parts_of(data: bytes, limit: int = LIMIT) -> list[bytes]:
@@ -55,6 +57,30 @@ def test_parts_may_hold_nothing(data: bytes, count: int) -> None:
     assert len(parts) == count
     assert all(parts)
     assert join(parts) == data
+
+
+@given(data=VALUES, times=st.integers(1, 50), limit=st.integers(64, 300))
+def test_what_is_compressed_comes_back_as_what_it_was(data: bytes, times: int, limit: int) -> None:
+    """In parts or not. What is short, or gets no shorter by it, is stored as it is."""
+    data *= times
+    pressed = press(data, PRESSING)
+    assert (pressed == data) or (len(pressed) < len(data) >= 600 and pressed.startswith(PRESSED))
+    assert join([pressed]) == join(parts_of(pressed, limit)) == data
+
+
+def test_a_store_says_what_is_compressed() -> None:
+    data = b"holdfast" * 100
+    assert press(data, Limits()) == press(data, Limits(press=801)) == data
+    assert len(press(data, Limits(press=800))) < 100
+
+
+def test_compressed_values_that_are_damaged() -> None:
+    """An error of that value: nothing else is made of it, and nothing larger than it can be."""
+    pressed = press(b"holdfast" * 100, PRESSING)
+    forged = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    for damaged in (pressed[:-3], pressed + b"more", PRESSED, forged):
+        with pytest.raises(ValueError, match=r"the compressed data is damaged|too many"):
+            join([damaged])
 
 
 def test_every_part_of_two_values_differs() -> None:

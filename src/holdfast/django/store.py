@@ -1,6 +1,7 @@
 """The store that a Django database is."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
@@ -159,6 +160,8 @@ def _mysql(alias: str, namespace: str, retry: float) -> InDjango:
 
     class Backend(InDjango, MySqlBackend):
         """Records in MySQL and MariaDB."""
+
+        limits = replace(MySqlBackend.limits, press=None)  # values can be read in the project's database, long ones too
 
     return Backend(MySqlWire(alias, retry=retry), namespace=namespace)
 

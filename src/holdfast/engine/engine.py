@@ -278,7 +278,7 @@ class Draft:
     def _append(self, channel: str, delta: Delta) -> Ref:
         data, tip = delta
         log, seq = tip.ref
-        change = cut_change(self.serde, self.key, channel, Segment(log, seq, data), self.limits.value)
+        change = cut_change(self.serde, self.key, channel, Segment(log, seq, data), self.limits)
         self.segments += change
         if len(change) > 1:
             tip = tip._replace(ref=Ref(log, change[-1].seq))

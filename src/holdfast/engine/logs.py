@@ -9,6 +9,7 @@ or with any surprise, a new log is begun with the whole value, which is always r
 `segments` tells what the bytes of a change are.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import count
@@ -19,6 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
+from holdfast.engine.parts import join, spans
 from holdfast.engine.records import Key, Ref
 from holdfast.engine.seal import binds, clear_bytes, in_segment, looked_at, seal, unseal
 from holdfast.engine.segments import (
@@ -30,7 +32,6 @@ from holdfast.engine.segments import (
     UPDATE_HEAD,
     InParts,
     Places,
-    changes_of,
     find,
     sealed_for_parts,
 )
@@ -332,13 +333,17 @@ def _count(shape: Shape, content: Any) -> int:
 class Reader:
     """Reads values out of logs. Every value that it returns is new, down to its last list."""
 
-    __slots__ = ("_logs", "_serde", "_spans")
+    __slots__ = ("_joined", "_logs", "_serde", "_sizes", "_spans")
 
     def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]]) -> None:
         self._serde = serde
         self._logs = logs
+        self._joined: dict[str, dict[int, bytes]] = defaultdict(dict)
+        """For each log that has some in parts or compressed, its changes in one piece, by their first segment."""
         self._spans: dict[Ref, list[range]] = {}
-        """Which segments the changes of a value are in, where that is not one each."""
+        """Which segments the changes of a value of such a log are in."""
+        self._sizes: dict[Ref, tuple[int, int, int]] = {}
+        """How many bytes the first change of a value has, how many all of them; and how many there are behind it."""
 
     def read(self, ref: Ref, key: Key, channel: str, graph: str | None = None) -> tuple[Shape, Any, float]:
         """The value that stands somewhere: its shape, its content, and its size if written anew."""
@@ -351,8 +356,9 @@ class Reader:
         try:
             found = [find(data) for data in changes]
         except InParts:
-            changes, self._spans[ref] = changes_of(changes)
+            changes = self._whole(ref, changes)
             found = [find(data) for data in changes]
+        self._sizes[ref] = len(changes[0]), sum(map(len, changes)), len(changes) - 1
         where = [(data, places) for data, (_, places) in zip(changes, found, strict=True)]
         opened = self._opened(ref, where, key, channel, graph)
         shape, content = Shape(changes[0][0]), next(opened)
@@ -366,14 +372,19 @@ class Reader:
 
     def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
         """The tip that stands for a value just read."""
-        segments = self._logs[ref.log][: ref.seq + 1]
-        sizes = list(map(len, segments))
-        base, steps = sizes[0], ref.seq
-        if where := self._spans.get(ref):
-            base, steps = sum(sizes[: len(where[0])]), len(where) - 1
+        base, stored, steps = self._sizes[ref]
         block = block_of(shape, content)
         marks, _, blocks = take(self._serde, shape, content, private=True)
-        return Tip(ref, shape, block, _count(shape, content), marks, base, sum(sizes), live, None, blocks, steps)
+        return Tip(ref, shape, block, _count(shape, content), marks, base, stored, live, None, blocks, steps)
+
+    def _whole(self, ref: Ref, segments: Sequence[bytes]) -> list[bytes]:
+        """The changes of a value, each in one piece; what is joined once serves all values of the log."""
+        joined = self._joined[ref.log]
+        where = self._spans[ref] = list(spans(segments))
+        for span in where:
+            if span.start not in joined:
+                joined[span.start] = join(segments[span.start : span.stop])
+        return [joined[span.start] for span in where]
 
     def _opened(
         self, ref: Ref, changes: Sequence[tuple[bytes, Places]], key: Key, channel: str, graph: str | None

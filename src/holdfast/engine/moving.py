@@ -8,25 +8,24 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.engine import new_log
 from holdfast.engine.history import pack_settled, unpack_settled
-from holdfast.engine.parts import count_for
 from holdfast.engine.pieces import Cut, Cutter
-from holdfast.engine.records import Key, Record, Ref, Row, Segment, Write
+from holdfast.engine.records import Key, Limits, Record, Ref, Row, Segment, Write
 from holdfast.engine.seal import binds, in_write, moved, unreadable
-from holdfast.engine.segments import cut_change, group_segments, join_segments, spread_change
+from holdfast.engine.segments import cut_change, group_segments, join_segments, store_packed
 from holdfast.engine.walk import Need, needs_of
 from holdfast.engine.writes import cut_write, whole_writes
 
 
 class Mover:
-    """Moves records to a thread, and to logs of other names; long values are cut to the `limit` over there.
+    """Moves records to a thread, and to logs of other names; long values are cut to the `limits` over there.
 
     Segments go first: what they are cut into decides where the values of rows stand.
     """
 
-    def __init__(self, serde: SerializerProtocol, thread: str, limit: int | None) -> None:
+    def __init__(self, serde: SerializerProtocol, thread: str, limits: Limits) -> None:
         self._serde = serde
         self._thread = thread
-        self._limit = limit
+        self._limits = limits
         self._cutter = Cutter(serde, {})
         self._names: dict[str, str] = defaultdict(new_log)
         self._ends: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(-1, -1)])
@@ -61,7 +60,7 @@ class Mover:
     def writes(self, writes: Sequence[Write]) -> Iterator[Write]:
         """Pending writes."""
         for write in whole_writes(writes):
-            yield from cut_write(self._write(write), self._limit)
+            yield from cut_write(self._write(write), self._limits.value)
 
     def _write(self, write: Write) -> Write:
         there = write._replace(key=self._key(write.key))
@@ -80,11 +79,11 @@ class Mover:
                 writes = unpack_settled(self._serde, [here.data], need.key, need.channel, need.seed)
                 packed = pack_settled(self._serde, map(self._write, writes), target.key, need.channel, target.seed)
                 there = there._replace(data=packed)
-            return spread_change(there, count_for(len(there.data), self._limit), self._limit)
+            return store_packed(there, self._limits)
         if binds(self._serde):
             made = self._sealed(self._cutter.segment(here, need, len(parts)), self._cutter.segment(there, target))
             there = made if isinstance(made, Segment) else there
-        return cut_change(self._serde, target.key, need.channel, there, self._limit)
+        return cut_change(self._serde, target.key, need.channel, there, self._limits)
 
     def _sealed(self, here: Cut, there: Cut) -> Record:
         """The record over there, with the values of the one here sealed for it."""

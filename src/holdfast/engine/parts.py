@@ -1,4 +1,4 @@
-"""Values that are longer than a store takes in one record: cut into parts, and joined again.
+"""Values that are longer than a store takes in one record, or likes to: compressed, cut into parts, and joined again.
 
 A change to a log is then several segments in a row, and what names it names the last of them; a pending write is
 several writes that differ in `part`. Either way the parts are stored in one change, so all of them are there or
@@ -7,6 +7,9 @@ all parts of one value and in no others. What is in one piece has no head and is
 
 The stamp makes every part of two values differ, whatever else is in it. So a rewrite, which compares and swaps record
 by record, takes all parts of a value or none, and parts of two values are never joined.
+
+What a store wants compressed is so before it is cut. Nobody below the engine knows of it: a rewrite compares the bytes
+that were read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,14 +18,34 @@ from struct import Struct
 from holdfast.engine.records import Limits, Row
 from holdfast.engine.seal import name_of
 from holdfast.engine.unique import unique
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, Unreadable
+from holdfast.serde.compress import DEFAULT_LEVEL, compress, decompress
 
 MARK = b"\xc1\xff"
 """What parts begin with, and nothing else. No shape or change has the first byte, and no list in MessagePack; a sealed
 value begins with the length of its tag, which is UTF-8 and has no byte like the second."""
 
+PRESSED = b"\x28\xb5\x2f\xfd"
+"""What compressed values begin with, and nothing else: zstd's own mark, which has no byte in common with the others."""
+
 _HEAD = Struct(">2sI8s")
 _STAMP_BITS = 64
+
+
+def press(data: bytes, limits: Limits) -> bytes:
+    """A value as it is to be cut: compressed, if it is long enough for the store to want that and gets shorter."""
+    if limits.press is None or len(data) < limits.press:
+        return data
+    return compress(data, DEFAULT_LEVEL) or data
+
+
+def _unpress(data: bytes) -> bytes:
+    if not data.startswith(PRESSED):
+        return data
+    try:
+        return decompress(data)
+    except Unreadable as error:
+        raise ValueError(str(error)) from error
 
 
 def count_for(size: int, limit: int | None) -> int:
@@ -66,7 +89,7 @@ def join(parts: Sequence[bytes]) -> bytes:
     """The value that `cut` cut into these parts; raises ValueError if they are not all of it, or not of one value."""
     first = parts[0]
     if len(parts) == 1 and not first.startswith(MARK):
-        return first
+        return _unpress(first)
     head = first[: _HEAD.size]
     if len(parts) != count_in(first) or len(parts) == 1:
         count = count_in(first)
@@ -75,7 +98,7 @@ def join(parts: Sequence[bytes]) -> bytes:
     if not all(part.startswith(head) for part in parts):
         msg = "some of its parts belong to another value"
         raise ValueError(msg)
-    return b"".join([memoryview(part)[_HEAD.size :] for part in parts])
+    return _unpress(b"".join([memoryview(part)[_HEAD.size :] for part in parts]))
 
 
 def spans(segments: Sequence[bytes]) -> Iterator[range]:

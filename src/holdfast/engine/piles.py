@@ -120,7 +120,7 @@ class Stacker:
         added = _chained(chunk.sum if chunk.length else None, packed)
         sealed = Sealer(self._serde, self._key, channel)(batch, ref, head)
         data = whole(Shape.LIST, sealed) if not chunk.length else head + sealed
-        segments = cut_change(self._serde, self._key, channel, Segment(*ref, data), self._limits.value)
+        segments = cut_change(self._serde, self._key, channel, Segment(*ref, data), self._limits)
         grown = Chunk(
             chunk.start,
             chunk.length + len(batch),

@@ -189,13 +189,15 @@ class Limits:
     `segments`: how many changes a log may have before the next one is begun. `batch`: how many names one
     query may list. `value`: the most bytes of one segment's data or one write's value, None if there is no such
     number; the engine cuts what is longer. `row`: the most bytes of a row's meta, and of its body, None if that is
-    `value`, too; the engine refuses what is longer.
+    `value`, too; the engine refuses what is longer. `press`: from how many bytes on the engine compresses a change,
+    for stores where bytes travel or are paid for; None if it never does.
     """
 
     segments: int = 1024
     batch: int = 5_000
     value: int | None = None
     row: int | None = None
+    press: int | None = None
 
     def __post_init__(self) -> None:
         if self.value is not None and self.value < LEAST_VALUE:

@@ -26,10 +26,9 @@ from holdfast.engine.history import (
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.moving import Mover
-from holdfast.engine.parts import count_for
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved
-from holdfast.engine.segments import cut_change, spread_change
+from holdfast.engine.segments import cut_change, store_packed
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -107,7 +106,7 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     if not found.rows:
         return
     # To logs of its own, so that the two threads can go on from here without meeting.
-    mover = Mover(engine.serde, target, engine.backend.limits.value)
+    mover = Mover(engine.serde, target, engine.backend.limits)
     moved_segments = tuple(mover.segments(found.rows, segments))
     await engine.backend.apply(
         Change(
@@ -239,8 +238,7 @@ def _settle(engine: Engine, segments: list[Segment], key: Key, channel: str, his
     if seed is not None and not isinstance(seed, Ref):
         seed = _seed_log(engine, segments, key, channel, seed)
     packed = Segment(new_log(), 0, pack_settled(engine.serde, history.writes, key, channel, seed))
-    limit = engine.backend.limits.value
-    settled = _stored(segments, spread_change(packed, count_for(len(packed.data), limit), limit))
+    settled = _stored(segments, store_packed(packed, engine.backend.limits))
     return {**({seed_name(channel): seed} if seed else {}), writes_name(channel): settled}
 
 
@@ -251,7 +249,7 @@ def _seed_log(engine: Engine, segments: list[Segment], key: Key, channel: str, s
     head = Shape.WHOLE.to_bytes(1)
     there = in_segment(key, channel, ref, head)
     change = Segment(*ref, whole(Shape.WHOLE, moved(engine.serde, sealed, in_row(origin, channel), there)))
-    return _stored(segments, cut_change(engine.serde, key, channel, change, engine.backend.limits.value))
+    return _stored(segments, cut_change(engine.serde, key, channel, change, engine.backend.limits))
 
 
 def _stored(segments: list[Segment], change: Sequence[Segment]) -> Ref:

@@ -4,8 +4,8 @@ A segment begins with a byte. It is the shape of a value that stands behind it, 
 this is a splice (where and how many elements are cut out, then where and how many go, then the list that
 comes in their place) or an update (the length of the first of two dicts, whose keys go, then the one
 whose items are set). Values, lists and dicts are sealed by the serializer; keys that go are in a dict
-too, so that they take the same way as those that come. A change that is too long for the store is cut into parts, each
-a segment: see `parts`.
+too, so that they take the same way as those that come. A change that is too long for the store is compressed, or cut
+into parts, each a segment: see `parts`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from struct import Struct
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.parts import MARK, count_for, cut, join, spans
-from holdfast.engine.records import Key, Ref, Segment
+from holdfast.engine.parts import MARK, PRESSED, count_for, cut, join, press, spans
+from holdfast.engine.records import Key, Limits, Ref, Segment
 from holdfast.engine.seal import binds, in_segment, moved
 
 SPLICE = 16
@@ -24,6 +24,8 @@ GOING, COMING = b"-", b"+"
 SPLICE_HEAD = Struct(">BIIII")
 UPDATE_HEAD = Struct(">BI")
 
+_JOINED_FIRST = (MARK[0], PRESSED[0])
+
 Sealed = list[tuple[bytes, bytes]]
 """The sealed values of a change, each with what it is sealed for. One that there is none of is empty."""
 Places = list[tuple[bytes, int, int]]
@@ -31,11 +33,11 @@ Places = list[tuple[bytes, int, int]]
 
 
 class InParts(Exception):
-    """What was to be split is only a part of a change."""
+    """What was to be split is only a part of a change, or compressed."""
 
 
 def split(data: bytes) -> tuple[bytes, Sealed]:
-    """What the engine itself wrote at the front of a change, then its sealed values; raises `InParts` for a part."""
+    """What the engine itself wrote at the front of a change, then its sealed values; `InParts` as in `find`."""
     head, places = find(data)
     return head, [(name, data[start:end]) for name, start, end in places]
 
@@ -43,7 +45,7 @@ def split(data: bytes) -> tuple[bytes, Sealed]:
 def find(data: bytes) -> tuple[bytes, Places]:
     """The same, but where the values stand: for those who need no copy of them.
 
-    Raises `InParts` for a part: to look for them first would take longer.
+    Raises `InParts` for what `changes_of` has to join first: to look for it beforehand would take longer.
     """
     kind = data[0]
     if kind == SPLICE:
@@ -56,7 +58,7 @@ def find(data: bytes) -> tuple[bytes, Places]:
             msg = "a segment ends before the keys that it takes do"
             raise ValueError(msg)
         return data[:start], [(GOING, start, middle), (COMING, middle, len(data))]
-    if kind == MARK[0]:
+    if kind in _JOINED_FIRST:
         raise InParts
     head = data[:1]
     return head, [(head, 1, len(data))]
@@ -93,14 +95,13 @@ def join_segments(segments: Sequence[Segment]) -> Segment:
 
 
 def cut_change(
-    serde: SerializerProtocol, key: Key, channel: str, change: Segment, limit: int | None
+    serde: SerializerProtocol, key: Key, channel: str, change: Segment, limits: Limits
 ) -> tuple[Segment, ...]:
     """A change as it is stored: the segment that was made for it, or as many as it takes from its number on."""
     log, seq, data = change
-    count = count_for(len(data), limit)
-    if count == 1:
-        return (change,)
-    if binds(serde):
+    pressed = press(data, limits)
+    count = count_for(len(pressed), limits.value)
+    if count > 1 and binds(serde):
         place = key, channel, Ref(log, seq)
 
         def bound(name: bytes, sealed: bytes) -> bytes:
@@ -108,11 +109,21 @@ def cut_change(
             return moved(serde, sealed, in_segment(*place, name), target) if sealed else sealed
 
         head, values = split(data)
-        change = change._replace(data=unsplit(head, [bound(name, sealed) for name, sealed in values]))
-    return spread_change(change, count, limit)
+        pressed = press(unsplit(head, [bound(name, sealed) for name, sealed in values]), limits)
+    return _spread(change._replace(data=pressed), count, limits)
 
 
-def spread_change(change: Segment, count: int, limit: int | None) -> tuple[Segment, ...]:
+def store_packed(change: Segment, limits: Limits) -> tuple[Segment, ...]:
+    """Settled writes as they are stored, which are the same in however many segments they are."""
+    pressed = press(change.data, limits)
+    return _spread(change._replace(data=pressed), count_for(len(pressed), limits.value), limits)
+
+
+def spread_change(change: Segment, count: int, limits: Limits) -> tuple[Segment, ...]:
     """A change cut into so many segments."""
+    return _spread(change._replace(data=press(change.data, limits)), count, limits)
+
+
+def _spread(change: Segment, count: int, limits: Limits) -> tuple[Segment, ...]:
     log, seq, data = change
-    return tuple(Segment(log, number, part) for number, part in enumerate(cut(data, count, limit), seq))
+    return tuple(Segment(log, number, part) for number, part in enumerate(cut(data, count, limits.value), seq))

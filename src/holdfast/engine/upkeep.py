@@ -202,7 +202,7 @@ def _spread(new: Record, count: int, limits: Limits) -> Sequence[Record]:
             check_row(new, limits)
             return [new]
         case Segment():
-            return spread_change(new, count, limits.value)
+            return spread_change(new, count, limits)
         case Write():
             return spread_write(new, count, limits.value)
 

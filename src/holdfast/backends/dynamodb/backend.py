@@ -19,7 +19,7 @@ from holdfast.run import run
 
 T = TypeVar("T")
 
-_LIMITS = Limits(segments=128, batch=100, value=350_000, row=120_000)
+_LIMITS = Limits(segments=128, batch=100, value=350_000, row=120_000, press=4_096)
 """An item takes 400 KB, and a row's names and labels are in it, too."""
 
 

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import ormsgpack
@@ -13,7 +12,6 @@ from holdfast.backends.packing import pack_refs, row_of
 from holdfast.engine.records import Key, Row, Segment, Write
 from holdfast.engine.unique import unique
 from holdfast.errors import StoreError, Unreadable
-from holdfast.serde.compress import DEFAULT_LEVEL, compress, decompress
 
 T = TypeVar("T")
 
@@ -26,11 +24,6 @@ _TOGETHER = 350_000
 """How many bytes of those that don't are in one item."""
 _FRAME = 5
 """How many bytes msgpack has before another's at most."""
-_PRESSED = 4_096
-"""From how many bytes on a segment is compressed."""
-_LONGEST = 400_000
-"""How many bytes a segment may be, compressed or not."""
-_YES = {"BOOL": True}
 _MOST = 380_000
 """How many bytes of an item the writes of a task may be: DynamoDB takes 400 KB with all names."""
 
@@ -217,19 +210,8 @@ def pack_labels(labels: Iterable[int]) -> list[bytes]:
 
 def segment_item(place: bytes, segment: Segment, epoch: bytes) -> Item:
     """A segment as an item."""
-    item = {**key_of(Place(place, keys.segment(segment.log, segment.seq))), "e": binary(epoch)}
-    # What is long is billed by the kilobyte, and comes as base64 in JSON: pressed, it is read in half the time.
-    pressed = compress(segment.data, DEFAULT_LEVEL) if len(segment.data) >= _PRESSED else None
-    return item | ({"v": binary(segment.data)} if pressed is None else {"v": binary(pressed), "z": _YES})
-
-
-def data_in(item: Item) -> bytes:
-    """The bytes of a segment; none where its log was closed. What is damaged comes as it is, for the engine to tell."""
-    stored: bytes = item["v"]["B"]
-    if "z" in item:
-        with suppress(Unreadable):
-            return decompress(stored, most=_LONGEST)
-    return stored
+    at = Place(place, keys.segment(segment.log, segment.seq))
+    return {**key_of(at), "e": binary(epoch), "v": binary(segment.data)}
 
 
 class Entry(NamedTuple):

@@ -16,7 +16,6 @@ from holdfast.backends.dynamodb.items import (
     Head,
     Item,
     blobs_in,
-    data_in,
     head_of,
     labels_in,
     names_in,
@@ -38,7 +37,7 @@ _PATIENT = 8
 """How often something that is missing is looked for before it is believed to be lost."""
 _LIGHT = ("p", "s", "e", "n", "i", "h", "f", "g", "a", "l", "k")
 _NAMES = ("p", "s", "e", "n", "i", "l")
-_DATA = ("s", "v", "z")
+_DATA = ("s", "v")
 
 
 class Needed(NamedTuple):
@@ -279,9 +278,9 @@ class Reads:
         )
         found = [head_of(item) for item in picked if item["s"]["B"] == keys.HEAD]
         # They come in any order.
-        segments = sorted(Segment(*few[at], data_in(item)) for item in picked if (at := place_of(item)) in few)
+        segments = sorted(Segment(*few[at], item["v"]["B"]) for item in picked if (at := place_of(item)) in few)
         for (log, _, _), items in zip(many, ranges, strict=False):
-            segments += [Segment(log, int.from_bytes(item["s"]["B"][-4:]), data_in(item)) for item in items[::-1]]
+            segments += [Segment(log, int.from_bytes(item["s"]["B"][-4:]), item["v"]["B"]) for item in items[::-1]]
         is_whole = len(segments) == len(few) + sum(last + 1 for _, last, _ in many)
         asked_for = set(rows)
         tasks = [

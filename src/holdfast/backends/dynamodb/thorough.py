@@ -19,7 +19,6 @@ from holdfast.backends.dynamodb.items import (
     Task,
     binary,
     blobs_in,
-    data_in,
     index_item,
     int_of,
     key_of,
@@ -278,7 +277,7 @@ class Thorough:
                         self._put_row(stored, row, item["g"]["B"] if "g" in item else b"")
                 case Rewrite(Segment() as old, Segment() as new):
                     item = stored.segments.get(keys.segment(old.log, old.seq))
-                    if item and item["e"]["B"] == stored.epoch and "v" in item and data_in(item) == old.data:
+                    if item and item["e"]["B"] == stored.epoch and item.get("v") == binary(old.data):
                         stored.ops[place_of(item)] = segment_item(self._place, new, stored.epoch)
         self._rewrite_writes(stored, rewrites)
 

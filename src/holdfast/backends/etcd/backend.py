@@ -41,7 +41,7 @@ class Hints(NamedTuple):
 class EtcdBackend:
     """Records of one application under one prefix."""
 
-    limits = Limits(segments=1024, batch=1000, value=1 << 20, row=1 << 19)
+    limits = Limits(segments=1024, batch=1000, value=1 << 20, row=1 << 19, press=1 << 14)
 
     def __init__(self, wire: Wire, keys: Keys, *, ttl: int = 0) -> None:
         self._wire = wire

@@ -42,7 +42,7 @@ from holdfast.errors import Conflict, SchemaTooNew, StoreError
 
 FORMAT = 1
 
-_LIMITS = Limits(segments=128, batch=300, value=900_000, row=400_000)
+_LIMITS = Limits(segments=128, batch=300, value=900_000, row=400_000, press=1 << 14)
 _PAGE = 300
 _HEADS = ("labels", *(f"data.{name}" for name in ("thread", "ns", "id", "parent", "refs", "settled", "meta", "born")))
 _NEEDED = ("data.thread", "data.born", "data.revision", "data.data")

@@ -69,7 +69,7 @@ class Head(NamedTuple):
 class MongoBackend:
     """Records in one collection."""
 
-    limits = Limits(segments=1024, batch=1_000, value=LONGEST, row=LONGEST)
+    limits = Limits(segments=1024, batch=1_000, value=LONGEST, row=LONGEST, press=1 << 14)
 
     def __init__(self, wire: Wire, homes: Homes, *, app: str) -> None:
         self.wire = wire

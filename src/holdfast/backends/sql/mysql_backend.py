@@ -19,7 +19,7 @@ class MySqlBackend(ProgramBackend):
 
     # As bytes are sent as hexadecimal digits, a statement with two such values fits into a packet of a megabyte,
     # which is the least that servers are set to take.
-    limits = Limits(segments=1024, value=192 << 10, row=2 << 20)
+    limits = Limits(segments=1024, value=192 << 10, row=2 << 20, press=1 << 14)
 
     def __init__(self, wire: ProgramWire, *, namespace: str) -> None:
         # What a dialect has for `find` is not there: that goes in another way here.

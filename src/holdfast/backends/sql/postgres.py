@@ -54,7 +54,7 @@ _PATIENT = {
 class PostgresBackend(SqlBackend):
     """Records in Postgres."""
 
-    limits = Limits(segments=1024, value=1 << 28)
+    limits = Limits(segments=1024, value=1 << 28, press=1 << 14)
     wire: BlockingWire | AsyncioWire | ThreadedWire
 
     async def apply(self, change: Change, /) -> None:
