@@ -40,6 +40,9 @@ class Saver(BaseCheckpointSaver[Any]):
 
     `namespace` keeps applications apart that share a store; it can be in the URL too. `serde` is any
     LangGraph serializer; without one, values are stored by a `CheckpointSerializer`.
+
+    With `trust_versions`, values of which LangGraph reports no new version are not looked at. That is faster for large
+    ones, and misses what a node changes in place and does not return.
     """
 
     def __init__(
@@ -48,10 +51,12 @@ class Saver(BaseCheckpointSaver[Any]):
         *,
         namespace: str | None = None,
         serde: SerializerProtocol | None = None,
+        trust_versions: bool = False,
     ) -> None:
         super().__init__(serde=CheckpointSerializer() if serde is None else serde)
         self._store = open_store(source, namespace=namespace)
         self._known = Known()
+        self._trust_versions = trust_versions
         # Shared with the clones that with_allowlist makes: they are one saver to the outside.
         self._state = _State()
 
@@ -174,20 +179,20 @@ class Saver(BaseCheckpointSaver[Any]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,  # noqa: ARG002 - values are compared by content
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint: durable, visible and whole when this returns, or not at all."""
-        return run(self._blocking().put(config, checkpoint, metadata))
+        return run(self._blocking().put(config, checkpoint, metadata, self._trusted(new_versions)))
 
     async def aput(
         self,
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,  # noqa: ARG002 - values are compared by content
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint: durable, visible and whole when this returns, or not at all."""
-        return await (await self._asyncio()).put(config, checkpoint, metadata)
+        return await (await self._asyncio()).put(config, checkpoint, metadata, self._trusted(new_versions))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -252,6 +257,9 @@ class Saver(BaseCheckpointSaver[Any]):
             number, _, rest = current.partition(".")
             return f"{int(number) + 1:0{len(number)}}{'.' + rest if rest else ''}"
         return int(current) + 1
+
+    def _trusted(self, new_versions: ChannelVersions) -> ChannelVersions | None:
+        return new_versions if self._trust_versions else None
 
     # The engine over each half of the store.
 

@@ -17,7 +17,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 def ways_to_open() -> None:
     holdfast.Saver()
-    holdfast.Saver("sqlite:///agent.db", namespace="app", serde=JsonPlusSerializer())
+    holdfast.Saver("sqlite:///agent.db", namespace="app", serde=JsonPlusSerializer(), trust_versions=True)
     saver: BaseCheckpointSaver[Any] = holdfast.Saver(sqlite3.connect("agent.db"))
     assert isinstance(saver, holdfast.Saver)
 

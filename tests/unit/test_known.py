@@ -4,7 +4,7 @@ from typing import Any
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from holdfast.engine.known import Known, Place
+from holdfast.engine.known import Known, Place, Tips
 from holdfast.engine.logs import Shape, Tip
 from holdfast.engine.records import Ref
 
@@ -16,59 +16,59 @@ def tip(count: Any, block: Any = 1) -> Any:
 
 
 def remembered(known: Any, names: Any) -> Any:
-    return [name for name in names if known.place(SERDE, name, "").tips]
+    return [name for name in names if known.place(SERDE, name, "").tips.by_channel]
 
 
 def test_the_least_recently_used_goes_first() -> None:
     known = Known(limit=160)
     for name in "abc":
-        known.keep(name, "", Place(SERDE, {"l": tip(30)}))
+        known.keep(name, "", Place(SERDE, Tips({"l": tip(30)})))
     known.keep("a", "", known.place(SERDE, "a", ""))
-    known.keep("d", "", Place(SERDE, {"l": tip(30)}))
+    known.keep("d", "", Place(SERDE, Tips({"l": tip(30)})))
     assert remembered(known, "abcd") == ["a", "c", "d"]
 
 
 def test_one_that_is_too_large_is_kept_alone() -> None:
     """A value of a million elements still costs what changed."""
     known = Known(limit=100)
-    known.keep("a", "", Place(SERDE, {"l": tip(10)}))
-    known.keep("big", "", Place(SERDE, {"l": tip(1000)}))
+    known.keep("a", "", Place(SERDE, Tips({"l": tip(10)})))
+    known.keep("big", "", Place(SERDE, Tips({"l": tip(1000)})))
     assert remembered(known, ["a", "big"]) == ["big"]
-    known.keep("b", "", Place(SERDE, {"l": tip(10)}))
+    known.keep("b", "", Place(SERDE, Tips({"l": tip(10)})))
     assert remembered(known, ["big", "b"]) == ["b"]
 
 
 def test_the_bound_holds_however_often_a_place_is_kept() -> None:
     known = Known(limit=1000)
     for number in range(5000):
-        known.keep(f"t{number % 50}", "", Place(SERDE, {"l": tip(number % 90)}))
+        known.keep(f"t{number % 50}", "", Place(SERDE, Tips({"l": tip(number % 90)})))
     kept = [known.place(SERDE, f"t{number}", "") for number in range(50)]
-    assert 0 < sum(place.weight() for place in kept if place.tips) <= 1000
+    assert 0 < sum(place.weight() for place in kept if place.tips.by_channel) <= 1000
 
 
 def test_many_small_elements_weigh_as_much_as_their_digests() -> None:
-    assert Place(SERDE, {"l": tip(6400, block=64)}).weight() < 130
+    assert Place(SERDE, Tips({"l": tip(6400, block=64)})).weight() < 130
 
 
 def test_another_serializer_knows_nothing() -> None:
     known = Known()
-    known.keep("a", "", Place(SERDE, {"l": tip(1)}))
-    assert known.place(JsonPlusSerializer(), "a", "").tips == {}
-    assert known.place(SERDE, "a", "").tips
-    assert known.place(SERDE, "a", "n").tips == {}
+    known.keep("a", "", Place(SERDE, Tips({"l": tip(1)})))
+    assert known.place(JsonPlusSerializer(), "a", "").tips.by_channel == {}
+    assert known.place(SERDE, "a", "").tips.by_channel
+    assert known.place(SERDE, "a", "n").tips.by_channel == {}
 
 
 def test_forgetting_keeps_what_was_seen() -> None:
     """Values are forgotten; that a checkpoint was stored is not, so a late put of its child is told."""
     known = Known()
     for ns in ("", "n"):
-        place = Place(SERDE, {"l": tip(1)})
+        place = Place(SERDE, Tips({"l": tip(1)}))
         place.ids.append("id")
         known.keep("a", ns, place)
-    known.keep("ab", "", Place(SERDE, {"l": tip(1)}))
+    known.keep("ab", "", Place(SERDE, Tips({"l": tip(1)})))
     known.forget("a")
     for ns in ("", "n"):
-        assert known.place(SERDE, "a", ns).tips == {}
+        assert known.place(SERDE, "a", ns).tips.by_channel == {}
         assert "id" in known.place(SERDE, "a", ns).ids
     assert remembered(known, ["ab"]) == ["ab"]
 

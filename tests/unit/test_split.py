@@ -164,7 +164,7 @@ def test_what_was_read_is_known_as_what_was_written() -> None:
     for number in range(4):
         put(saver, number, {"l": [LONG] * (number + 1)})
     dict(other.get_tuple(config_of("t")).checkpoint["channel_values"])  # type: ignore[union-attr]
-    tips = [one._known.place(one.serde, "t", "").tips["l"] for one in (saver, other)]
+    tips = [one._known.place(one.serde, "t", "").tips.by_channel["l"] for one in (saver, other)]
     written, read = tips
     assert read.ref == written.ref
     assert read.steps == written.steps == 3

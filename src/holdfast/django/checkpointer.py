@@ -40,11 +40,16 @@ class DjangoCheckpointer(Saver):
     threads and event loops of a process; an async call is one hop to the thread that Django's ORM uses.
 
     Everything comes from `settings.HOLDFAST`; `using` (an alias of DATABASES), `namespace` and `serde` take the place
-    of what is said there. The tables are made by `manage.py migrate`, never by this.
+    of what is said there. `trust_versions` is a `Saver`'s. The tables are made by `manage.py migrate`, never by this.
     """
 
     def __init__(
-        self, *, using: str | None = None, namespace: str | None = None, serde: SerializerProtocol | None = None
+        self,
+        *,
+        using: str | None = None,
+        namespace: str | None = None,
+        serde: SerializerProtocol | None = None,
+        trust_versions: bool = False,
     ) -> None:
         found = conf.current()
         self.alias = using or alias_of(found)
@@ -55,7 +60,8 @@ class DjangoCheckpointer(Saver):
         if found.context and isinstance(serde, AppSerializer):
             fields = serde.fields = Fields(found.context, alias=self.alias, namespace=self.namespace)
         noted = fields.load if fields else None
-        super().__init__(store_in(self.alias, namespace=self.namespace, retry=found.retry, noted=noted), serde=serde)
+        store = store_in(self.alias, namespace=self.namespace, retry=found.retry, noted=noted)
+        super().__init__(store, serde=serde, trust_versions=trust_versions)
         self._memory = Memory()
 
     def _blocking(self) -> Engine:

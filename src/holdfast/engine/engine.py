@@ -6,7 +6,7 @@ are written once, as coroutines; over a blocking backend they never suspend.
 
 from base64 import urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ import ormsgpack
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
+    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -24,7 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.backends import Backend
 from holdfast.engine.config import before_of, config_for, configurable, id_of, limit_of, namespace_of, text, thread_of
 from holdfast.engine.digest import digest
-from holdfast.engine.known import Known
+from holdfast.engine.known import Known, Tips
 from holdfast.engine.logs import (
     INLINE_LIMIT,
     INLINE_SHAPES,
@@ -89,11 +90,15 @@ class Engine:
         id_ = row.key.id
         place = self.known.place(self.serde, thread, ns)
         place.ids.append(id_)
-        before = place.tips
+        tips = place.tips
+        if tips.id == id_ and not tips.are_in(row):  # somebody else has put it again
+            tips = place.tips = Tips(tips.by_channel)
+        before = tips.by_channel
 
         def remember(channel: str, tip: Tip) -> None:
-            if place.tips.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
-                place.tips = {**place.tips, channel: tip}
+            now = place.tips.by_channel
+            if now.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
+                place.tips = Tips({**now, channel: tip})
                 self.known.keep(thread, ns, place)
 
         tuple_ = Page(self.serde, found, known=before, remember=remember).tuples()[0]
@@ -101,19 +106,30 @@ class Engine:
         self.known.keep(thread, ns, place)
         return tuple_
 
-    async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
+    async def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions | None = None,
+    ) -> RunnableConfig:
         """Store a checkpoint; at once durable, visible and whole, or not at all.
 
         Every value is compared with what was last stored, by content, so what the caller says of
-        changed versions is not needed and a value that changed in place is not missed.
+        changed versions is not needed and a value that changed in place is not missed. `new_versions`, if given,
+        are trusted: other values are not looked at, where it is known where the parent has them.
         """
         key = Key(thread_of(config), namespace_of(config), text(checkpoint["id"], "checkpoint id"))
         parent = id_of(config)
         place = self.known.place(self.serde, key.thread, key.ns)
         merged = merge(config, metadata)
+        # Before the values, which may be newer then, but never older than they are called.
+        versions = {} if new_versions is None else dict(checkpoint["channel_versions"])
+        before = place.tips
+        unchanged = before.unchanged(parent, versions, new_versions or {})
         # If another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
-        for tips in (place.tips, {}):
-            draft = Draft(self.serde, key, self.backend.limits, tips)
+        for tips, untouched in ((before.by_channel, unchanged), ({}, ())):
+            draft = Draft(self.serde, key, self.backend.limits, tips, unchanged=untouched)
             change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
             try:
                 await self.backend.apply(change)
@@ -123,7 +139,11 @@ class Engine:
                     raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
         else:
             raise await self._gone(key, f"checkpoint {key.id!r} was", parent)
-        place.tips = draft.tips
+        # An id that comes again may be of another run, which goes on with other values of the same versions.
+        if new_versions is None or key.id in place.ids:
+            place.tips = Tips(draft.tips)
+        else:
+            place.tips = Tips(draft.tips, key.id, {name: versions[name] for name in draft.tips if name in versions})
         place.ids.append(key.id)
         self.known.keep(key.thread, key.ns, place)
         return config_for(key)
@@ -198,6 +218,8 @@ class Draft:
     before: Mapping[str, Tip]
     inline: int = INLINE_LIMIT
     """Values up to this many bytes sit in the row; none, if it is 0."""
+    unchanged: Collection[str] = ()
+    """Channels of which it is known that they are as they were `before`."""
     tips: dict[str, Tip] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     leans: dict[str, int] = field(default_factory=dict)
@@ -217,7 +239,7 @@ class Draft:
                 refs[channel] = INLINE
                 continue
             tip = self.before.get(channel)
-            if tip is not None and tip.whole is not None and digest(value) == tip.whole:
+            if tip and (channel in self.unchanged or (tip.whole is not None and digest(value) == tip.whole)):
                 refs[channel] = self._keep(channel, tip)
                 continue
             try:

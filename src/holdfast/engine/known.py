@@ -5,15 +5,46 @@ was thrown away costs a little space and is never wrong. Bounded by the number o
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
+from langgraph.checkpoint.base import ChannelVersions
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.logs import Tip
+from holdfast.engine.records import Row
 from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
 _OWN_WEIGHT = 20
+
+
+class Tips(NamedTuple):
+    """What is known of values, by channel; replaced as a whole, so that no thread sees a part of two.
+
+    With an `id` they are those of one checkpoint, all that it has, as a put left them. Then `versions` has what
+    LangGraph called each of them there.
+    """
+
+    by_channel: Mapping[str, Tip] = MappingProxyType({})
+    id: str | None = None
+    versions: Mapping[str, str | int | float] = MappingProxyType({})
+
+    def unchanged(self, parent: str | None, versions: ChannelVersions, new: ChannelVersions) -> Collection[str]:
+        """Channels of a child of `parent` that are as they are here, if its versions can be trusted.
+
+        That they aren't `new` does not suffice: LangGraph copies a checkpoint by a put that reports none, onto the
+        parent of the one that is copied.
+        """
+        if parent is None or parent != self.id:
+            return ()
+        return {name for name, version in self.versions.items() if name not in new and versions.get(name) == version}
+
+    def are_in(self, row: Row) -> bool:
+        """Whether a row has its values where these are."""
+        return all(row.refs.get(channel) == tip.ref for channel, tip in self.by_channel.items())
 
 
 @dataclass(slots=True)
@@ -21,14 +52,14 @@ class Place:
     """One namespace of one thread: the tips of its channels, and ids of checkpoints seen stored."""
 
     serde: SerializerProtocol
-    tips: dict[str, Tip] = field(default_factory=dict)
+    tips: Tips = field(default_factory=Tips)
     ids: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
     reach: dict[str, int] = field(default_factory=dict)
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
 
     def weight(self) -> int:
         """About how many digests it holds; a place of its own takes as much as some of them."""
-        return _OWN_WEIGHT + sum(tip.length // tip.block + 1 for tip in self.tips.values())
+        return _OWN_WEIGHT + sum(tip.length // tip.block + 1 for tip in self.tips.by_channel.values())
 
 
 @dataclass(slots=True)
