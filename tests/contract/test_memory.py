@@ -1,7 +1,7 @@
 """The memory store under every suite."""
 
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
@@ -21,8 +21,13 @@ class TestContract(SaverContract):
         return new_source()
 
 
-def test_ledger() -> None:
-    run_state_machine_as_test(ledger_machine(new_source), settings=CI)
+class TestTrusting(TestContract):
+    options: ClassVar = {"trust_versions": True}
+
+
+@pytest.mark.parametrize("trust_versions", [False, True])
+def test_ledger(trust_versions: Any) -> None:
+    run_state_machine_as_test(ledger_machine(new_source, trust_versions=trust_versions), settings=CI)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

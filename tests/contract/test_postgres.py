@@ -25,8 +25,9 @@ class TestURL(SaverContract):
         return new()
 
 
-def test_ledger(new: Any) -> None:
-    run_state_machine_as_test(ledger_machine(new), settings=SERVER)
+@pytest.mark.parametrize("trust_versions", [False, True])
+def test_ledger(new: Any, trust_versions: Any) -> None:
+    run_state_machine_as_test(ledger_machine(new, trust_versions=trust_versions), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

@@ -46,8 +46,9 @@ def _new_file(folder: Any) -> Any:
     return lambda: f"sqlite:///{folder}/{next(_numbers)}.db?synchronous=off"
 
 
-def test_ledger_on_files(folder: Any) -> None:
-    run_state_machine_as_test(ledger_machine(_new_file(folder)), settings=CI)
+@pytest.mark.parametrize("trust_versions", [False, True])
+def test_ledger_on_files(folder: Any, trust_versions: Any) -> None:
+    run_state_machine_as_test(ledger_machine(_new_file(folder), trust_versions=trust_versions), settings=CI)
 
 
 def test_ledger_in_memory() -> None:

@@ -55,9 +55,10 @@ class TestMySQL(Halves, ChangeRules, RetentionRules, UpkeepRules, WriteRules):
     """The rules of whatever writes: reading is the library's own."""
 
 
-def test_ledger(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trust_versions", [False, True])
+def test_ledger(alias: str, monkeypatch: pytest.MonkeyPatch, trust_versions: Any) -> None:
     monkeypatch.setattr("holdfast.testing.stateful.Half", DjangoHalf)
-    run_state_machine_as_test(ledger_machine(apart(alias)), settings=SERVER)
+    run_state_machine_as_test(ledger_machine(apart(alias), trust_versions=trust_versions), settings=SERVER)
 
 
 @pytest.mark.parametrize("half", ["sync", "async"])

@@ -4,8 +4,8 @@ It begins where LangGraph's own conformance suite ends (`holdfast.testing.confor
 """
 
 import asyncio
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -39,8 +39,10 @@ class SaverContract(
     Every test runs on the sync and on the async half; no pytest plugin is needed. Set `shared` to
     False for a store that a second saver can't reach (one inside the saver itself), and the tests that
     need two are skipped; `namespaces` to False where `?namespace=` can't be told apart by
-    the same `source`.
+    the same `source`. `options` are given to each `Saver`.
     """
+
+    options: ClassVar[Mapping[str, Any]] = {}
 
     @pytest.fixture
     def source(self) -> object:
@@ -50,7 +52,7 @@ class SaverContract(
     @pytest.fixture(params=["sync", "async"])
     def half(self, request: pytest.FixtureRequest, source: object) -> Iterator[Half]:
         """The half of a saver that a test drives."""
-        half = Half(source, cast("HalfName", request.param))
+        half = Half(source, cast("HalfName", request.param), **self.options)
         yield half
         asyncio.run(half.close())
 
@@ -59,4 +61,4 @@ class SaverContract(
         """Another saver on the same store; what it does, the first one does not know of."""
         if not self.shared:
             pytest.skip("a second saver can't reach this store")
-        return half.another()
+        return half.another(**self.options)

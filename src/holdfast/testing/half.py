@@ -7,7 +7,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.logs import INLINE_LIMIT
@@ -117,11 +123,15 @@ class Half:
         return list(self.saver.list(config, filter=filter, before=before, limit=limit))
 
     async def put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: Mapping[str, Any] | None = None
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: Mapping[str, Any] | None = None,
+        new_versions: ChannelVersions | None = None,
     ) -> RunnableConfig:
-        """`put`, of a checkpoint of which every channel is said to be new."""
+        """`put`, of a checkpoint of which every channel is said to be new, unless told otherwise."""
         given = cast("CheckpointMetadata", {} if metadata is None else metadata)
-        versions = checkpoint["channel_versions"]
+        versions = checkpoint["channel_versions"] if new_versions is None else new_versions
         if self.is_async:
             return await self.saver.aput(config, checkpoint, given, versions)
         return self.saver.put(config, checkpoint, given, versions)

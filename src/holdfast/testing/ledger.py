@@ -22,6 +22,7 @@ class Entry:
     parent: int | None
     values: dict[str, Any]
     metadata: dict[str, Any]
+    versions: dict[str, Any]
     settled: dict[str, History] = field(default_factory=dict)
 
     def empty(self) -> list[str]:

@@ -40,6 +40,7 @@ class LedgerMachine(RuleBasedStateMachine):
     """The rules; `ledger_machine` gives it a store."""
 
     shared: ClassVar[bool] = True
+    trust_versions: ClassVar[bool] = False
 
     @staticmethod
     def source() -> object:
@@ -52,20 +53,25 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.live: dict[tuple[str, str], dict[str, Any]] = {}
         self.looks = 0
+        self.seen: dict[tuple[int, str, str], Entry] = {}
+        """What the run goes on from that each saver has on a thread."""
 
     @initialize()
     def open(self) -> None:
         """An empty store, and two savers on it."""
         self.where = self.source()
-        first = Half(self.where, "sync")
+        first = self._new("sync")
         self.halves = [first, self._half("async", first)]
 
     def _half(self, half: HalfName, first: Half) -> Half:
         if self.shared:
-            return Half(self.where, half)
+            return self._new(half)
         other = first.with_saver(first.saver)
         other.half = half
         return other
+
+    def _new(self, half: HalfName) -> Half:
+        return Half(self.where, half, trust_versions=self.trust_versions)
 
     def teardown(self) -> None:
         """Close what was opened."""
@@ -120,24 +126,21 @@ class LedgerMachine(RuleBasedStateMachine):
             self.live[thread, ns] = state
         for kind, at, element in edits:
             edit(state, kind, at, copy.deepcopy(element))
-        values = {**state, "number": number}
-        if delta == "list":
-            values["log"] = _DeltaSnapshot([f"seed {number}"] * 60)
-        elif delta == "dict":
-            values["facts"] = _DeltaSnapshot({"seed": number, "t": "x" * 200})
-        elif delta == "set":
-            values["log"] = _DeltaSnapshot({f"seed {number}"})
-        elif delta == "plain":
-            values["log"] = [number]
-        entry = Entry(parent, copy.deepcopy(values), {"run_id": f"r{run}", "k": {"n": number % 3}, "step": number})
-        checkpoint = checkpoint_of(name(number), values, empty=entry.empty())
+        values = {**state, "number": number, **_seeds(delta, number)}
+        above = None if parent is None else self.ledger.entries.get((thread, ns, parent))
+        metadata = {"run_id": f"r{run}", "k": {"n": number % 3}, "step": number}
+        entry = Entry(parent, copy.deepcopy(values), metadata, _versions(above, values))
+        checkpoint = checkpoint_of(name(number), values, empty=entry.empty(), channel_versions=dict(entry.versions))
         config = config_of(thread, None if parent is None else name(parent), ns)
+        if self.trust_versions and above and self.seen.get((which, thread, ns)) is not above:
+            self._do(self.halves[which].get(config))  # as every run begins that goes on from what it did not store
+        new = {c: v for c, v in entry.versions.items() if above is None or above.versions.get(c) != v}
         try:
-            self._do(self.halves[which].put(config, checkpoint, dict(entry.metadata)))
+            self._do(self.halves[which].put(config, checkpoint, dict(entry.metadata), new))
         except ThreadDeleted:
             assert (thread, ns, parent) not in self.ledger.entries
         else:
-            self.ledger.entries[place] = entry
+            self.ledger.entries[place] = self.seen[which, thread, ns] = entry
 
     @rule(
         thread=threads,
@@ -266,7 +269,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """A new process: nothing is remembered."""
         old = self.halves[which]
         self._do(old.close())
-        self.halves[which] = Half(self.where, old.half)
+        self.halves[which] = self._new(old.half)
 
     @invariant()
     def all_is_as_the_model_has_it(self) -> None:
@@ -305,6 +308,29 @@ class LedgerMachine(RuleBasedStateMachine):
         return self.runner.get_loop().run_until_complete(coroutine)
 
 
+def _seeds(delta: str, number: int) -> dict[str, Any]:
+    """What a checkpoint holds of delta channels."""
+    match delta:
+        case "list":
+            return {"log": _DeltaSnapshot([f"seed {number}"] * 60)}
+        case "dict":
+            return {"facts": _DeltaSnapshot({"seed": number, "t": "x" * 200})}
+        case "set":
+            return {"log": _DeltaSnapshot({f"seed {number}"})}
+        case "plain":
+            return {"log": [number]}
+        case _:
+            return {}
+
+
+def _versions(above: Entry | None, values: dict[str, Any]) -> dict[str, Any]:
+    """Those of the checkpoint above, and the next one where a value is another; so forks have equal ones."""
+    if above is None:
+        return dict.fromkeys([*values, *DELTAS], 1)
+    changed = [c for c in values if c not in above.values or repr(above.values[c]) != repr(values[c])]
+    return {**above.versions, **{channel: above.versions.get(channel, 0) + 1 for channel in changed}}
+
+
 def _place(found: CheckpointTuple) -> Place:
     named = named_in(found.config)
     return named["thread_id"], named["checkpoint_ns"], int(named["checkpoint_id"][4:])
@@ -315,15 +341,21 @@ def _fits(metadata: dict[str, Any], filter: dict[str, Any]) -> bool:
     return all(flat[key] == value for key, value in filter.items())
 
 
-def ledger_machine(source: Callable[[], object], *, shared: bool = True) -> type[LedgerMachine]:
+def ledger_machine(
+    source: Callable[[], object], *, shared: bool = True, trust_versions: bool = False
+) -> type[LedgerMachine]:
     """A machine over the store that `source` names, a new and empty one each time it is called.
 
-    `shared` is False where a second saver can't reach the same store. With pytest:
+    `shared` is False where a second saver can't reach the same store; `trust_versions` is the savers'. With pytest:
 
         TestMine = ledger_machine(new_url).TestCase
         TestMine.settings = CI
     """
     return cast(
         "type[LedgerMachine]",
-        type("LedgerMachine", (LedgerMachine,), {"source": staticmethod(source), "shared": shared}),
+        type(
+            "LedgerMachine",
+            (LedgerMachine,),
+            {"source": staticmethod(source), "shared": shared, "trust_versions": trust_versions},
+        ),
     )
