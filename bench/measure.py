@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TypeVar
 
 import targets
-from stores.sides import Side
+from stores.sides import TRUSTING, Side
 from stores.store import Store
 
 S = TypeVar("S", bound=Side)
@@ -118,7 +118,7 @@ class StoreSetting(Setting):
     ) -> None:
         """Add a line; its target is the store's, and for a long chat that of a full run."""
         if not self.quick or not key.startswith("chat"):
-            savers = all(side in self.store.sides for side in figures)
+            savers = all(side in (*self.store.sides, TRUSTING) for side in figures)
             target = targets.target(self.store.name, key, savers=savers)
         Setting.add(self, key, what, unit, figures, more_is_better=more_is_better, target=target, chart=chart)
 

@@ -1,16 +1,17 @@
 """Wide and big states of which little changes: 50 channels of 10 KB, and one value of 5 MB."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from graphs import Talk
 from measure import Clock, StoreSetting, interleave, megabytes
 from recording import NextVersion, Turn, record_loop, touch
-from stores.sides import SaverSide
+from stores.sides import HOLDFAST, TRUSTING, SaverSide, Side
 
+S = TypeVar("S", bound=Side)
 _CHANNELS = [f"channel_{number:02}" for number in range(50)]
 
 
@@ -38,15 +39,16 @@ def big(make: Callable[[Talk, int], Any], steps: int, next_version: NextVersion)
 
 
 def run(setting: StoreSetting) -> None:
-    sides = setting.store.sides
+    plain = setting.store.sides
+    both = (*plain, TRUSTING)  # for lists; strings are compared in no time
     steps = setting.pick(200, 20)
-    for key, kind, make in (("strings", "strings", text), ("lists", "lists of dicts", records)):
+    for key, kind, make, sides in (("strings", "strings", text, plain), ("lists", "lists of dicts", records, both)):
         name = f"50 channels of 10 KB, 2 change, {steps} steps, {kind}"
         setting.say(f"recording {name}")
         loops = {side: wide(make, steps, side.next_version) for side in sides}
         _measure(setting, f"wide {key}", name, loops, chart=f"wide state of {kind}: put")
     steps = setting.pick(30, 8)
-    for key, kind, make in (("string", "a string", text), ("list", "a list of dicts", records)):
+    for key, kind, make, sides in (("string", "a string", text, plain), ("list", "a list of dicts", records, both)):
         name = f"5 MB that stay as they are, {steps} steps, {kind}"
         setting.say(f"recording {name}")
         loops = {side: big(make, steps, side.next_version) for side in sides}
@@ -56,15 +58,15 @@ def run(setting: StoreSetting) -> None:
 def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, Turn], *, chart: str) -> None:
     gc.freeze()
     clock = Clock()
-    store = setting.store
-    urls = store.fill("states")
+    store, sides = setting.store, tuple(loops)
+    urls = store.fill("states", sides=sides)
     calls = min(len(turn.writes) for turn in loops.values())
     with ExitStack() as stack:
-        savers = {side: stack.enter_context(side.open(urls[side])) for side in store.sides}
+        savers = {side: stack.enter_context(side.open(urls[side])) for side in sides}
         for number in range(calls):
             if number % 20 == 0:
                 setting.say(f"{name}: call {number} of {calls}")
-            for side in _order(store.sides, number):
+            for side in _order(sides, number):
                 call = loops[side].writes[number]
                 with clock.time(call.method, side):
                     call(savers[side])
@@ -73,16 +75,27 @@ def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, 
             with clock.time("get_tuple", side):
                 touch(loops[side].reads[0](savers[side]))
 
-        interleave(store.sides, setting.pick(9, 3), read)
+        interleave(sides, setting.pick(9, 3), read)
     for url in urls.values():
         store.settle(url)
     sizes = {side: store.stored(url) for side, url in urls.items()}
-    setting.add(f"{key} put", f"{name}: put", "ms", clock.median("put"), chart=chart)
-    setting.add(f"{key} put, mean", f"{name}: put, mean, with what the store puts off", "ms", clock.mean("put"))
-    setting.add(f"{key} get_tuple", f"{name}: get_tuple, every value read", "ms", clock.median("get_tuple"))
-    setting.add(f"{key} stored", f"{name}: stored", "MB", megabytes(sizes))
+    puts, means, reads = (
+        _without(TRUSTING, c) for c in (clock.median("put"), clock.mean("put"), clock.median("get_tuple"))
+    )
+    setting.add(f"{key} put", f"{name}: put", "ms", puts, chart=chart)
+    if TRUSTING in sides:
+        trusting = _without(HOLDFAST, clock.median("put"))
+        setting.add(f"{key} put, trusting", f"{name}: put, with trust_versions", "ms", trusting)
+    setting.add(f"{key} put, mean", f"{name}: put, mean, with what the store puts off", "ms", means)
+    setting.add(f"{key} get_tuple", f"{name}: get_tuple, every value read", "ms", reads)
+    setting.add(f"{key} stored", f"{name}: stored", "MB", _without(TRUSTING, megabytes(sizes)))
     store.drop_all(urls)
     gc.unfreeze()
+
+
+def _without(one: Side, figures: Mapping[S, float]) -> dict[S, float]:
+    """A row has one figure of ours."""
+    return {side: figure for side, figure in figures.items() if side != one}
 
 
 def _order(sides: Sequence[SaverSide], number: int) -> Sequence[SaverSide]:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -73,6 +73,18 @@ async def _aopen(url: str) -> AsyncIterator[Saver]:
         yield saver
 
 
+@contextmanager
+def _open_trusting(url: str) -> Iterator[Saver]:
+    with holdfast.Saver(url, trust_versions=True) as saver:
+        yield saver
+
+
+@asynccontextmanager
+async def _aopen_trusting(url: str) -> AsyncIterator[Saver]:
+    async with holdfast.Saver(url, trust_versions=True) as saver:
+        yield saver
+
+
 HOLDFAST = SaverSide(
     "holdfast",
     ours=True,
@@ -83,3 +95,7 @@ HOLDFAST = SaverSide(
     next_version=our_version,
     recover=nothing,
 )
+TRUSTING = replace(
+    HOLDFAST, label="holdfast, trust_versions", key="trusting", open=_open_trusting, aopen=_aopen_trusting
+)
+"""No column of its own: it takes the place of `HOLDFAST` in some rows."""

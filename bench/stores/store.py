@@ -1,7 +1,7 @@
 """What a scenario asks of a store: databases of their own for the sides, and what they take on disk."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
@@ -63,10 +63,20 @@ class Store(ABC):
     def others(self) -> tuple[SaverSide, ...]:
         return tuple(side for side in self.sides if not side.ours)
 
-    def fill(self, name: str, write: Callable[[SaverSide, Saver], None] | None = None) -> dict[SaverSide, str]:
-        """A settled database for each side, with tables, and with what `write` puts there in a hurry."""
+    def fill(
+        self,
+        name: str,
+        write: Callable[[SaverSide, Saver], None] | None = None,
+        *,
+        sides: Sequence[SaverSide] | None = None,
+    ) -> dict[SaverSide, str]:
+        """A settled database for each side, with tables, and with what `write` puts there in a hurry.
+
+        The sides are the store's, unless others are given.
+        """
         urls: dict[str, str] = {}
-        for side in self.sides:
+        sides = self.sides if sides is None else sides
+        for side in sides:
             named = f"{name}_{side.key}"
             if write and side.writes_like:
                 urls[side.key] = self.copy(urls[side.writes_like], named)
@@ -77,7 +87,7 @@ class Store(ABC):
                 with self.hurried(urls[side.key]) as url, side.open(url) as saver:
                     write(side, saver)
             self.settle(urls[side.key])
-        return {side: urls[side.key] for side in self.sides}
+        return {side: urls[side.key] for side in sides}
 
     def drop_all(self, urls: Mapping[SaverSide, str]) -> None:
         for url in urls.values():
