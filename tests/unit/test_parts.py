@@ -16,7 +16,13 @@ from holdfast.errors import StoreError, Unreadable
 
 KEY = Key("t", "", "1")
 LIMIT, HEAD = 100, 14
-VALUES = st.binary(max_size=2000).filter(lambda data: not data.startswith((MARK, PRESSED)))
+
+
+def values(least: int = 0, most: int = 2000) -> st.SearchStrategy[bytes]:
+    """What the engine stores: nothing of it begins as parts or compressed values do."""
+    return st.binary(min_size=least, max_size=most).filter(lambda data: not data.startswith((MARK, PRESSED)))
+
+
 PRESSING = Limits(press=600)
 
 
@@ -24,7 +30,7 @@ def parts_of(data: bytes, limit: int = LIMIT) -> list[bytes]:
     return cut(data, count_for(len(data), limit), limit)
 
 
-@given(data=VALUES, limit=st.integers(64, 300))
+@given(data=values(), limit=st.integers(64, 300))
 def test_parts_come_back_as_what_they_were(data: bytes, limit: int) -> None:
     """None is too long and none is empty; a short value is one, and is stored as it is."""
     parts = parts_of(data, limit)
@@ -34,7 +40,7 @@ def test_parts_come_back_as_what_they_were(data: bytes, limit: int) -> None:
     assert [count_in(part) for part in parts] == [len(parts)] * len(parts)
 
 
-@given(data=st.binary(min_size=80, max_size=2000), growth=st.floats(0, 2.5))
+@given(data=values(80), growth=st.floats(0, 2.5))
 def test_there_is_room_to_grow(data: bytes, growth: float) -> None:
     """A value that is written anew may be twice as long, in as many parts as it has; or an error says so."""
     longer = data + b"!" * int(len(data) * growth)
@@ -50,7 +56,7 @@ def test_there_is_room_to_grow(data: bytes, growth: float) -> None:
         assert max(map(len, parts)) <= LIMIT
 
 
-@given(data=st.binary(max_size=40), count=st.integers(2, 60))
+@given(data=values(most=40), count=st.integers(2, 60))
 def test_parts_may_hold_nothing(data: bytes, count: int) -> None:
     """A value that was written anew may be far shorter. Still no part is empty, which would close a log."""
     parts = cut(data, count, LIMIT)
@@ -59,7 +65,7 @@ def test_parts_may_hold_nothing(data: bytes, count: int) -> None:
     assert join(parts) == data
 
 
-@given(data=VALUES, times=st.integers(1, 50), limit=st.integers(64, 300))
+@given(data=values(), times=st.integers(1, 50), limit=st.integers(64, 300))
 def test_what_is_compressed_comes_back_as_what_it_was(data: bytes, times: int, limit: int) -> None:
     """In parts or not. What is short, or gets no shorter by it, is stored as it is."""
     data *= times
