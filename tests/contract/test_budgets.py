@@ -78,6 +78,17 @@ def test_list(counted: Any, filter: Any) -> None:
     assert counted.wire.take() == {"read": 1}
 
 
+def test_one_step_of_a_thread(counted: Any) -> None:
+    """One statement finds it with its values, and no other's metadata is looked at."""
+    for number in range(30):
+        counted.put(number, {"l": [LONG] * (number + 1)}, step=number)
+        counted.put(number, thread="u", step=number)
+    counted.wire.take()
+    (found,) = counted.saver.list(config_of("t"), filter={"step": 7})
+    assert len(found.checkpoint["channel_values"]["l"]) == 8
+    assert counted.wire.take() == {"read": 1}
+
+
 def test_delta_history(counted: Any) -> None:
     """Two reads, however long the chain and wherever the seed."""
     counted.put(0, {"d": _DeltaSnapshot([LONG]), "e": _DeltaSnapshot({"k": LONG})})

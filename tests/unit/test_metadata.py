@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.metadata import check_filter, label, labels, matches, merge, where
+from holdfast.engine.metadata import check_filter, has_own, label, labels, matches, merge, where
 from holdfast.errors import BadConfig
 
 
@@ -28,8 +28,9 @@ metadata = st.dictionaries(
 def test_no_match_is_lost_by_the_index(stored: Any, filter: Any) -> None:
     """If the filter matches, every set of labels that the index is asked for meets the row's own."""
     if matches(stored, filter):
-        own = labels(stored)
-        assert all(not wanted.isdisjoint(own) for wanted in where(filter))
+        own = labels(stored, "t")
+        for thread in (None, "t"):
+            assert all(not wanted.isdisjoint(own) for wanted in where(filter, thread))
 
 
 @given(metadata)
@@ -49,12 +50,24 @@ def test_labels_fit_a_signed_64_bit_column() -> None:
 
 
 def test_an_enum_of_numbers_is_its_number() -> None:
-    assert labels({"k": Level.HIGH}) == labels({"k": 1})
+    assert labels({"k": Level.HIGH}, "t") == labels({"k": 1}, "t")
 
 
 def test_where_leaves_out_what_no_index_has() -> None:
-    assert where({"step": 1, "source": "loop", "none": None, "list": [1]}) == ()
-    assert len(where({"a": 1, "b": {"c": 2}, "d.e": 3})) == 3
+    assert where({"step": 1, "source": "loop", "none": None, "list": [1]}, None) == ()
+    assert len(where({"a": 1, "b": {"c": 2}, "d.e": 3}, None)) == 3
+    assert where({"step": None}, "t") == where({"step": {"a": 1}}, "t") == where({"step.a": 1}, "t") == ()
+
+
+def test_the_label_of_a_step_is_its_threads_own() -> None:
+    """It is the first that is asked for, since few rows have it."""
+    filter = {"user": "ann", "step": 1}
+    (first, _), (other, _) = where(filter, "t"), where(filter, "u")
+    assert first <= labels({"step": 1.0}, "t")
+    assert first.isdisjoint(labels({"step": 1, "user": "ann"}, "u") | labels({"step": True}, "t"))
+    assert first != other
+    assert has_own(filter, "t")
+    assert not any((has_own(filter, None), has_own({"user": "ann"}, "t"), has_own({"step": [1]}, "t")))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from holdfast.engine.logs import (
     take,
     take_apart,
 )
-from holdfast.engine.metadata import check_filter, labels, matches, merge, steps_since_snapshot, where
+from holdfast.engine.metadata import check_filter, has_own, labels, matches, merge, steps_since_snapshot, where
 from holdfast.engine.parts import check_row
 from holdfast.engine.records import INLINE, Change, Found, Key, Limits, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import (
@@ -185,7 +185,8 @@ class Engine:
         if config is not None:
             thread, id_ = thread_of(config), id_of(config)
             ns = None if configurable(config).get("checkpoint_ns") is None else namespace_of(config)
-        query = Query(thread, ns, id_, before=before_of(before), where=where(filter))
+        rare = has_own(filter, thread)
+        query = Query(thread, ns, id_, before=before_of(before), where=where(filter, thread), rare=rare)
         return Listing(self, query, filter, limit_of(limit))
 
     def _write(self, write: Write, value: Any) -> Write:
@@ -261,7 +262,7 @@ class Draft:
             refs=refs,
             meta=sealed_for(self.serde, metadata, in_metadata(self.key), "metadata"),
             body=ormsgpack.packb([sealed, inline]),
-            labels=labels(metadata),
+            labels=labels(metadata, self.key.thread),
         )
         check_row(row, self.limits)
         return Change(

@@ -15,10 +15,13 @@ from langgraph.checkpoint.base import CheckpointMetadata, get_checkpoint_metadat
 
 from holdfast.errors import BadConfig
 
-# Nearly every checkpoint has these, with few values or in every row another one: an index on
-# them would be large and would find nothing faster.
+# Nearly every checkpoint has these, with the same few values or with none that is searched for: an index on them would
+# be large and would find nothing faster.
 _UNLABELLED = frozenset({"source", "step", "parents", "counters_since_delta_snapshot"})
+# Every thread has a step 5, but few of them: its label has the thread in it, and is searched for on that one only.
+_OF_THREAD = "step"
 _DEPTH = 2
+_SCALARS = (str, int, float)
 
 
 def merge(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
@@ -36,26 +39,37 @@ def steps_since_snapshot(metadata: Mapping[str, Any]) -> int:
         return 0  # only a hint: another form of it is no reason to fail
 
 
-def label(path: str, value: Any) -> int:
-    """The label of one scalar; equal numbers have equal labels."""
+def label(path: str, value: Any, thread: str | None = None) -> int:
+    """The label of one scalar, of any thread or of one; equal numbers have equal labels."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"int {int(value)}"
     elif isinstance(value, str):
         value = value.encode("utf-8", "surrogatepass")
-    packed = ormsgpack.packb([path.encode("utf-8", "surrogatepass"), value])
-    return xxhash.xxh3_64_intdigest(packed) - (1 << 63)
+    parts = [path.encode("utf-8", "surrogatepass"), value]
+    if thread is not None:
+        parts.append(thread.encode("utf-8", "surrogatepass"))
+    return xxhash.xxh3_64_intdigest(ormsgpack.packb(parts)) - (1 << 63)
 
 
-def labels(metadata: Mapping[str, Any]) -> frozenset[int]:
-    """The labels of all scalars that can be searched for by index."""
-    return frozenset(label(path, value) for path, value in _scalars(metadata))
+def labels(metadata: Mapping[str, Any], thread: str) -> frozenset[int]:
+    """The labels of all scalars that can be searched for by index, on a checkpoint of this thread."""
+    found = frozenset(label(path, value) for path, value in _scalars(metadata))
+    return found | {label(_OF_THREAD, metadata[_OF_THREAD], thread)} if has_own(metadata, thread) else found
 
 
-def where(filter: Mapping[str, Any]) -> tuple[frozenset[int], ...]:
-    """The labels that a match must have: as much of the filter as an index can answer."""
-    return tuple(frozenset({label(path, value)}) for path, value in _scalars(filter) if path.count(".") < _DEPTH)
+def where(filter: Mapping[str, Any], thread: str | None) -> tuple[frozenset[int], ...]:
+    """The labels that a match must have: as much of the filter as an index can answer, the rarest first."""
+    found = [label(path, value) for path, value in _scalars(filter) if path.count(".") < _DEPTH]
+    if has_own(filter, thread):
+        found.insert(0, label(_OF_THREAD, filter[_OF_THREAD], thread))
+    return tuple(frozenset({one}) for one in found)
+
+
+def has_own(metadata: Mapping[str, Any], thread: str | None) -> bool:
+    """Whether metadata, or a filter, have a label that is of this thread alone: few rows share it."""
+    return thread is not None and isinstance(metadata.get(_OF_THREAD), _SCALARS)
 
 
 def check_filter(filter: Any) -> dict[str, Any]:
@@ -100,7 +114,7 @@ def _scalars(metadata: Mapping[str, Any], prefix: str = "", depth: int = _DEPTH)
     for key, value in metadata.items():
         if not isinstance(key, str) or (not prefix and (key.partition(".")[0] in _UNLABELLED)):
             continue
-        if isinstance(value, str | int | float):
+        if isinstance(value, _SCALARS):
             yield prefix + key, value
         elif isinstance(value, Mapping) and depth > 1:
             yield from _scalars(value, f"{prefix}{key}.", depth - 1)

@@ -93,9 +93,10 @@ class Rewrite(NamedTuple):
 class Query(NamedTuple):
     """Which rows to find; the newest id comes first, equal ids by thread and namespace.
 
-    `where` asks for at least one label of each of its sets. `after` continues behind a row that was
-    returned before. `heads` leaves out bodies, segments and writes, and `brief` beside it whatever rows refer to, where
-    a store can spare work by it.
+    `where` asks for at least one label of each of its sets; `rare` says that few rows have one of the first set, and
+    only rows of this thread, where a store can spare work by beginning with those. `after` continues behind a row that
+    was returned before. `heads` leaves out bodies, segments and writes, and `brief` beside it whatever rows refer to,
+    where a store can spare work by it.
     """
 
     thread: str | None = None
@@ -105,6 +106,7 @@ class Query(NamedTuple):
     before: str | None = None
     upto: str | None = None
     where: tuple[frozenset[int], ...] = ()
+    rare: bool = False
     after: Key | None = None
     limit: int | None = None
     heads: bool = False

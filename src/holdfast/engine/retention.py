@@ -111,7 +111,9 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     await engine.backend.apply(
         Change(
             target,
-            rows=tuple(mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row))) for row in found.rows),
+            rows=tuple(
+                mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row), target)) for row in found.rows
+            ),
             segments=moved_segments,
             writes=tuple(mover.writes(found.writes)),
         )

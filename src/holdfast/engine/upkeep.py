@@ -180,7 +180,7 @@ def _rewrite(cutter: Cutter, uncut: Uncut, refresh: Refresh, report: Report, lim
     new = cut.join([value or piece.sealed for value, piece in zip(values, cut.pieces, strict=True)])
     if isinstance(new, Row):
         try:
-            new = new._replace(labels=labels(cutter.open(cutter.metadata(new))))
+            new = new._replace(labels=labels(cutter.open(cutter.metadata(new)), new.key.thread))
         except Exception as error:  # noqa: BLE001 - without its labels the row would be lost to every filter
             report.problems.append(problem(new.key, "metadata", error))
             return []

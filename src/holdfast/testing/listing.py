@@ -206,6 +206,70 @@ class ListingRules(Suite):
         assert await half.ids(config_of("t"), filter=filter) == [name(n) for n in expected]
         assert await half.ids(filter=filter) == [name(n) for n in expected]
 
+    async def test_steps(self, half: Half) -> None:
+        """Whatever a step is, a search of one thread finds its own, and one of all threads those of all."""
+        anywhere: Any = {"configurable": {"thread_id": "u"}}
+        steps = [-1, 4, 5, 5.0, True, "5", 5.5, 2**70, None, {"a": 5}, [5]]
+        for thread in ("t", "u"):
+            for number, step in enumerate(steps):
+                metadata: dict[str, Any] = {"source": "loop" if number % 2 else "input", "user": thread, "step": step}
+                if step is None:
+                    del metadata["step"]
+                await half.save(thread, name(number), **metadata)
+        for step, *numbers in (
+            (-1, 0),
+            (5, 3, 2),
+            (5.0, 3, 2),
+            (True, 4),
+            (1,),
+            ("5", 5),
+            (5.5, 6),
+            (2**70, 7),
+            (None, 8),
+            ({"a": 5}, 9),
+            ([5], 10),
+            (6,),
+        ):
+            found = [name(number) for number in numbers]
+            in_loops = [name(number) for number in numbers if number % 2]
+            for config in (config_of("u"), anywhere):
+                assert await half.ids(config, filter={"step": step}) == found
+                assert await half.ids(config, filter={"user": "u", "step": step}) == found
+                assert await half.ids(config, filter={"user": "t", "step": step}) == []
+                assert await half.ids(config, filter={"step": step, "source": "loop"}) == in_loops
+            assert await half.ids(filter={"step": step}) == [id_ for id_ in found for _ in "tu"]
+            assert await half.ids(filter={"step": step, "user": "u"}) == found
+            assert await half.ids(config_of("none"), filter={"step": step}) == []
+
+    async def test_a_step_of_many_checkpoints(self, half: Half) -> None:
+        """One in each namespace: by pages, by namespace, by id, and before another."""
+        anywhere: Any = {"configurable": {"thread_id": "t"}}
+        for number in range(70):
+            await half.save("t", name(number // 2), ns=f"n{number:02}", step=7)
+            await half.save("t", name(number // 2), ns=f"m{number:02}", step=8)
+        found = [named_in(found.config) for found in await half.list(anywhere, filter={"step": 7})]
+        newest_first = sorted(range(70), key=lambda number: (-(number // 2), number))
+        assert [(c["checkpoint_id"], c["checkpoint_ns"]) for c in found] == [
+            (name(number // 2), f"n{number:02}") for number in newest_first
+        ]
+        assert await half.ids(config_of("t", ns="n11"), filter={"step": 7}) == [name(5)]
+        assert await half.ids(config_of("t", ns="n11"), filter={"step": 8}) == []
+        assert await half.ids(config_of("t", name(5), ns="n11"), filter={"step": 7}) == [name(5)]
+        assert await half.ids(config_of("t", name(6), ns="n11"), filter={"step": 7}) == []
+        options = {"filter": {"step": 7}, "before": config_of("t", name(9))}
+        assert await half.ids(anywhere, **options, limit=3) == [name(8), name(8), name(7)]
+
+    async def test_the_step_of_a_checkpoint_put_again(self, half: Half) -> None:
+        """The last one stands, and a thread that is begun anew has none of the old ones."""
+        for step in (1, 2):
+            await half.save("t", name(1), step=step)
+        assert await half.ids(config_of("t"), filter={"step": 1}) == []
+        assert await half.ids(config_of("t"), filter={"step": 2}) == [name(1)]
+        await half.delete_thread("t")
+        await half.save("t", name(3), step=3)
+        assert await half.ids(config_of("t"), filter={"step": 2}) == []
+        assert await half.ids(config_of("t"), filter={"step": 3}) == [name(3)]
+
     async def test_hostile_keys_and_values(self, half: Half) -> None:
         """They are found as what they are, and change the meaning of nothing."""
         for number, text in enumerate(HOSTILE):

@@ -6,7 +6,7 @@ import pytest
 from langgraph.checkpoint.base.id import uuid6
 
 from holdfast.errors import BadConfig, ParentDeleted, ThreadDeleted
-from holdfast.testing.half import LONG, Half, Suite, checkpoint_of, config_of, name, named_in
+from holdfast.testing.half import LONG, Half, Suite, checkpoint_of, config_of, id_of, name, named_in
 
 
 async def grow(half: Half, thread: str, count: int, *, ns: str = "", start: int = 0) -> list[dict[str, Any]]:
@@ -15,7 +15,7 @@ async def grow(half: Half, thread: str, count: int, *, ns: str = "", start: int 
     for number in range(start, start + count):
         state = {"l": [f"{n} {LONG}" for n in range(number + 1)], "d": {f"k{n}": LONG for n in range(number + 1)}}
         parent = name(number - 1) if number else None
-        await half.save(thread, name(number), state, parent=parent, ns=ns, run_id=f"r{number}")
+        await half.save(thread, name(number), state, parent=parent, ns=ns, run_id=f"r{number}", step=number)
         await half.put_writes(config_of(thread, name(number), ns), [("l", number)], f"task{number}")
         states.append(state)
     return states
@@ -180,6 +180,7 @@ class RetentionRules(Suite):
             for one, two in zip(ours, copies, strict=True):
                 assert one[1:3] + one[4:] == two[1:3] + two[4:]
                 assert named_in(two.config) == {**named_in(one.config), "thread_id": "u"}
+                assert await half.ids(config_of("u", ns=ns), filter={"step": two.metadata.get("step")}) == [id_of(two)]
         assert (await half.found("u", name(2))).parent_config == config_of("u", name(1))
         for thread, saver, end in (("t", half, "ours"), ("u", twin, "theirs"), ("u", half, "ours too")):
             latest = await saver.values(thread, name(3))

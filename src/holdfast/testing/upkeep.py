@@ -281,5 +281,6 @@ class UpkeepRules(Suite):
         assert await histories(half) == past
         assert await verify_thread(engine, "t") == []
         assert await half.ids(filter={"run_id": "r2"}) == [name(2), name(2)]
+        assert await half.ids(config_of("t"), filter={"step": 2}) == [name(2)]
         await half.prune(["t"])
         assert await histories(half) == {name(8): past[name(8)]}
