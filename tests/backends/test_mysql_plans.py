@@ -124,6 +124,12 @@ OF_THREAD = {
     "before": Query(thread(777), "", before=id_of(777, 10), limit=5),
     "a common label": Query(thread(777), "", where=one_of(COMMON), limit=5),
     "a rare label": Query(thread(777), "", where=one_of(RARE), limit=5),
+    "a label of its own": Query(thread(777), "", where=one_of(RARE), rare=True, limit=64),
+    "a label of its own, any namespace": Query(thread(777), where=one_of(RARE, COMMON), rare=True, limit=64),
+    "a label of its own, next": Query(
+        thread(777), where=one_of(RARE), rare=True, limit=5, after=Key(thread(777), "", id_of(777, 30))
+    ),
+    "heads with a label of its own": Query(thread(777), "", where=one_of(RARE), rare=True, limit=64, heads=True),
     "two labels": Query(thread(777), "", where=one_of(HALF, COMMON), limit=5),
     "one of two labels": Query(thread(777), "", where=(frozenset({HALF, RARE}),), limit=5),
     "a thread that is not there": Query("none", "", limit=1),

@@ -72,7 +72,7 @@ def _putting(counted: Counted, thread: str = "t") -> Callable[[], Awaitable[None
         await counted.half.put(
             config_of(thread, name(number - 1) if number else None),
             checkpoint_of(name(number), values),
-            {"user": "ann"},
+            {"user": "ann", "step": number},
         )
         number += 1
 
@@ -118,6 +118,7 @@ def test_get_tuple_and_list(run: Any, server: str, record_property: Any) -> None
         assert await counted.trips(lambda: counted.half.values("t", name(3))) == 1
         assert await counted.trips(lambda: counted.half.list(config_of("t"), limit=20)) == 1
         assert await counted.trips(lambda: counted.half.list(filter={"user": "ann"}, limit=20)) == 1
+        assert await counted.trips(lambda: counted.half.list(config_of("t"), filter={"step": 7})) == 1
 
     run(test)
     record_property("proves", ["round trips of a read", server, 1])

@@ -221,7 +221,7 @@ class EtcdBackend:
             start = end + b"\0"
 
     def _indexes(self, query: Query) -> list[Hints]:
-        if query.thread is not None:
+        if query.thread is not None and not query.rare:
             keys = self._keys.of(query.thread)
             span = keys.labels
             return [Hints(span, lambda pair: (keys.read_label(pair.key), unpack_labels(pair.value)))]

@@ -92,11 +92,13 @@ def selection(query: Query, fields: Sequence[str]) -> tuple[Selection, bool]:
     """What Firestore is asked for, and whether that is all that is wanted, but for where it begins.
 
     It can't search by two fields and keep an order without an index made for that. So of one thread all rows are read,
-    and of several sets of labels the smallest is searched for.
+    unless few have a label that is asked for, and of several sets of labels the smallest is searched for.
     """
     wanted: Wanted | None = None
     is_all = query.ns is None and query.id is None
-    if query.thread is not None and query.ns is not None:
+    if query.rare:
+        wanted, is_all = ("labels", label_texts(query.where[0])), False
+    elif query.thread is not None and query.ns is not None:
         wanted, is_all = ("n", digest(query.thread, query.ns)), not query.where
     elif query.thread is not None:
         wanted, is_all = ("t", digest(query.thread)), is_all and not query.where

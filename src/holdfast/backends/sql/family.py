@@ -169,7 +169,8 @@ class SqlBackend:
             params.extend(values)
 
         if query.thread is not None:
-            add(f"r.t = {self._dialect.T}", self._app, query.thread)
+            # "+" keeps the engine from walking the thread instead of the few rows that have the label.
+            add(f"{'+' if query.rare else ''}r.t = {self._dialect.T}", self._app, query.thread)
         elif query.where:
             add(self._dialect.IN_APP, self._app)
         elif not query.keys:

@@ -85,7 +85,7 @@ class _Source(NamedTuple):
 
 def statement_for(app: str, query: Query) -> Condition:
     """The statement that a query is answered by, with what is bound to it."""
-    if query.heads and _has_order(query):
+    if query.heads and _has_order(query) and not query.rare:  # a label has no more than the key of its row
         return _page(app, query, HEAD)
     page, params = _page(app, query, KEYS)
     if query.heads:
@@ -123,6 +123,9 @@ def _source(app: str, query: Query) -> tuple[_Source, Sequence[Collection[int]]]
     if query.keys:
         keys = [key for key in dict.fromkeys(query.keys) if query.thread in (None, key.thread)]
         return _Source(_NAMED, (orjson.dumps(keys, default=tuple), app), sorted=False), where
+    if query.thread is not None and query.rare and len(where[0]) == 1:
+        own = f"r.app = ? AND r.label = ? AND r.t = {T}", (app, *where[0], app, query.thread)
+        return _Source(_BY_LABEL, conditions=[own], near=True), where[1:]
     if query.thread is not None:
         text = _OF_THREAD if query.ns is not None else _OF_THREAD_BY_ID
         return _Source(text, conditions=[(f"r.t = {T}", (app, query.thread))], near=True), where
