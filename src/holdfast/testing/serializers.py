@@ -53,7 +53,7 @@ class SerializerRules(Suite):
         """A little of everything."""
         states = await grow(half, thread, 5)
         assert [await half.values(thread, name(n)) for n in range(5)] == states
-        assert (await half.found(thread)).metadata == {"run_id": "r4"}
+        assert (await half.found(thread)).metadata == {"run_id": "r4", "step": 4}
         assert len(await half.list(config_of(thread), filter={"run_id": "r3"})) == 1
         await half.save(thread, name(9), parent=name(4), empty=["l"])
         history = await half.history(config_of(thread, name(9)), ["l"])
