@@ -4,8 +4,8 @@ It begins where LangGraph's own conformance suite ends (`holdfast.testing.confor
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, cast
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -41,8 +41,6 @@ class SaverContract(
     need two are skipped; `namespaces` to False where `?namespace=` can't be told apart by
     the same `source`. `options` are given to each `Saver`.
     """
-
-    options: ClassVar[Mapping[str, Any]] = {}
 
     @pytest.fixture
     def source(self) -> object:

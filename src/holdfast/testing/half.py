@@ -4,7 +4,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -224,8 +224,10 @@ class Suite:
     """Test classes whose coroutines run by themselves.
 
     Each `async def test_…` becomes a plain function around `asyncio.run`, so that no pytest plugin and
-    no setting of one is needed, and none gets in the way.
+    no setting of one is needed, and none gets in the way. `options` are given to each `Saver`.
     """
+
+    options: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
