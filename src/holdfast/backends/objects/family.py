@@ -23,6 +23,7 @@ _ATTEMPTS = 100
 # Rows of a thread are much alike, and nobody changes what is in one.
 _refs = lru_cache(1024)(unpack_refs)
 _settled = lru_cache(256)(unpack_settled)
+_LIMITS = Limits()
 
 
 class _Picked(NamedTuple):
@@ -38,10 +39,9 @@ class _Picked(NamedTuple):
 class ObjectsBackend:
     """Threads in folders, each a log of commits."""
 
-    limits = Limits()
-
-    def __init__(self, objects: Objects, *, namespace: str) -> None:
+    def __init__(self, objects: Objects, *, namespace: str, limits: Limits = _LIMITS) -> None:
         self.wire = objects
+        self.limits = limits
         self._app = folder_of(namespace)
 
     async def setup(self) -> None:

@@ -29,6 +29,7 @@ from holdfast.backends.objects.family import ObjectsBackend
 from holdfast.backends.objects.names import HEAD
 from holdfast.backends.objects.wires import LoopSlots, Seen, Span, Tag, ThreadSlots
 from holdfast.backends.sql.retry import Patience
+from holdfast.engine.records import Limits
 from holdfast.errors import Closed, StoreError
 from holdfast.run import run
 from holdfast.url import URL
@@ -39,6 +40,7 @@ R = TypeVar("R")
 _AT_ONCE = 32
 _PAGE = 1000
 _BEGINNING = 1 << 16
+_LIMITS = Limits(press=1 << 14)
 _used_by: int | None = None
 
 
@@ -305,6 +307,6 @@ def _is_passing(error: Exception) -> bool:
 def open_bucket(url: URL, bucket: Bucket) -> Store:
     """Both halves of a store in a bucket."""
     return Store(
-        ObjectsBackend(BlockingRemote(bucket, read_only=url.read_only), namespace=url.namespace),
-        ObjectsBackend(AsyncioRemote(bucket, read_only=url.read_only), namespace=url.namespace),
+        ObjectsBackend(BlockingRemote(bucket, read_only=url.read_only), namespace=url.namespace, limits=_LIMITS),
+        ObjectsBackend(AsyncioRemote(bucket, read_only=url.read_only), namespace=url.namespace, limits=_LIMITS),
     )
