@@ -270,7 +270,8 @@ def take(
     """
     if shape is Shape.WHOLE:
         return _take_whole(serde, content)
-    if shape in _LISTS and (blocks := block_digests(content)):
+    # Of a short list the elements are digested in less time than its one block, again those, and the block once more.
+    if shape in _LISTS and len(content) > BLOCK and (blocks := block_digests(content)):
         return _take_blocks(serde, content, blocks, tip, private=private)
     whole = digest(content) if _is_plain(shape, content) else None
     marks = take_marks(serde, shape, content, block_of(shape, content))

@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, TypeVar
 
-from holdfast.backends.sql.programs import Check, Program
+from holdfast.backends.sql.programs import Check, Program, Rows
 from holdfast.errors import Conflict
 
 _LOT = 64
@@ -28,7 +29,7 @@ def run_program(connection: sqlite3.Connection, program: Program) -> None:
     for put in sorted(program.puts, key=lambda put: put.into.turn):
         try:
             for rows in _in_lots(put.rows):
-                connection.execute(put.into.sql(len(rows)), [param for row in rows for param in row])
+                connection.execute(_statement(put.into, len(rows)), [param for row in rows for param in row])
         except sqlite3.IntegrityError:
             if put.otherwise is None:
                 raise
@@ -48,11 +49,22 @@ def _in_questions(checks: Sequence[Check]) -> Iterator[Sequence[Check]]:
 
 
 def _ask(connection: sqlite3.Connection, checks: Sequence[Check]) -> None:
-    sql = "SELECT " + ", ".join([check.sql for check in checks])
+    sql = _asking(*[check.sql for check in checks])
     answers = read_rows(connection, sql, [param for check in checks for param in check.params])[0]
     for check, answer in zip(checks, answers, strict=True):
         if answer != check.expect:
             raise Conflict(check.what)
+
+
+# The same text each time, and not an equal one: a connection looks its statements up by their text, which may be long.
+@lru_cache(512)
+def _statement(into: Rows, count: int) -> str:
+    return into.sql(count)
+
+
+@lru_cache(512)
+def _asking(*questions: str) -> str:
+    return "SELECT " + ", ".join(questions)
 
 
 def _question(check: Check) -> str:
