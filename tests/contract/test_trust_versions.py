@@ -171,11 +171,15 @@ async def test_two_runs_at_once_keep_their_own_values(half: Half) -> None:
             assert await half.values("t", name(number)) == {"a": text(first)}
 
 
-async def test_an_id_that_comes_again_is_of_another_run(half: Half) -> None:
+@pytest.mark.parametrize("between", [0, 20])
+async def test_an_id_that_comes_again_is_of_another_run(half: Half, between: int) -> None:
+    """However many came in between."""
     await put(half, 1, None, {"a": text("first")}, "a")
+    for number in range(2, 2 + between):
+        await put(half, number, None, {"a": text(str(number))}, "a")
     await put(half, 1, None, {"a": text("second")}, "a")
-    await put(half, 2, 1, {"a": text("first")})
-    assert await half.values("t", name(2)) == {"a": text("first")}
+    await put(half, 50, 1, {"a": text("first")})
+    assert await half.values("t", name(50)) == {"a": text("first")}
 
 
 async def test_an_id_that_another_saver_puts_again_is_known_by_reading_it(half: Half) -> None:

@@ -1,8 +1,11 @@
 """Labels only narrow down: whatever matches a filter has every label that is asked for."""
 
 import enum
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +54,27 @@ def test_labels_fit_a_signed_64_bit_column() -> None:
 
 def test_an_enum_of_numbers_is_its_number() -> None:
     assert labels({"k": Level.HIGH}, "t") == labels({"k": 1}, "t")
+
+
+@pytest.mark.parametrize(
+    "number", [5, 5.0, True, 0.5, 10**5000, -1, float("inf")], ids=["5", "5.0", "True", "0.5", "huge", "-1", "inf"]
+)
+def test_equal_numbers_of_other_types_are_found(number: Any) -> None:
+    """Whatever is equal has the same label."""
+    for twin in (np.int64, np.float64, np.float32, Fraction, Decimal, int, float):
+        try:
+            same = twin(number)
+        except (OverflowError, ValueError):
+            continue
+        for key in ("score", "step"):
+            if matches({key: same}, {key: number}):
+                assert where({key: number}, "t") == where({key: same}, "t")
+                assert where({key: number}, "t")[0] <= labels({key: same}, "t")
+
+
+def test_odd_numbers_are_no_reason_to_fail() -> None:
+    odd = [Decimal("sNaN"), Decimal("NaN"), Fraction(10**400, 3), Decimal("1e400"), np.float32("nan"), 10**5000]
+    assert len(labels({str(place): number for place, number in enumerate(odd)}, "t")) == len(odd)
 
 
 def test_where_leaves_out_what_no_index_has() -> None:

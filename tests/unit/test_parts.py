@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.parts import MARK, PRESSED, check_row, count_for, count_in, cut, join, press, spans
+from holdfast.engine.parts import MARK, PRESSED, check_row, count_for, count_in, cut, join, press, spans, unpress
 from holdfast.engine.records import Key, Limits, Row, Write
 from holdfast.engine.seal import parted
 from holdfast.engine.writes import cut_write, group_writes, join_writes, whole_writes
@@ -71,7 +71,7 @@ def test_what_is_compressed_comes_back_as_what_it_was(data: bytes, times: int, l
     data *= times
     pressed = press(data, PRESSING)
     assert (pressed == data) or (len(pressed) < len(data) >= 600 and pressed.startswith(PRESSED))
-    assert join([pressed]) == join(parts_of(pressed, limit)) == data
+    assert unpress(pressed) == unpress(join(parts_of(pressed, limit))) == data
 
 
 def test_a_store_says_what_is_compressed() -> None:
@@ -83,10 +83,17 @@ def test_a_store_says_what_is_compressed() -> None:
 def test_compressed_values_that_are_damaged() -> None:
     """An error of that value: nothing else is made of it, and nothing larger than it can be."""
     pressed = press(b"holdfast" * 100, PRESSING)
-    forged = zstandard.ZstdCompressor().compress(bytes(64 << 20))
-    for damaged in (pressed[:-3], pressed + b"more", PRESSED, forged):
+    forge = zstandard.ZstdCompressor().compress
+    forged = [forge(data) for data in (b"", MARK * 100, pressed * 100, bytes(8 << 20))]
+    for damaged in (pressed[:-3], pressed + b"more", PRESSED, *forged):
         with pytest.raises(ValueError, match=r"the compressed data is damaged|too many"):
-            join([damaged])
+            unpress(damaged)
+
+
+def test_what_gets_too_short_is_not_compressed() -> None:
+    """Nothing that is read may become more than a thousand times as long."""
+    data = bytes(1 << 20)
+    assert press(data, PRESSING) == data
 
 
 def test_every_part_of_two_values_differs() -> None:

@@ -30,10 +30,12 @@ LONG = shake_256(b"what does not compress well").hexdigest(600)
 LAST = 7
 
 
-def limited(serde: Any = None, *, value: int = LIMIT, segments: int = 4096, backend: Any = None) -> Saver:
+def limited(
+    serde: Any = None, *, value: int = LIMIT, segments: int = 4096, press: int | None = None, backend: Any = None
+) -> Saver:
     """A saver on a store of its own, or on one that is there."""
     saver = Saver("memory://", serde=serde)
-    store = backend or MemoryBackend(Limits(segments=segments, value=value, row=1 << 20))
+    store = backend or MemoryBackend(Limits(segments=segments, value=value, row=1 << 20, press=press))
     saver._store = Store(store, store)
     return saver
 
@@ -385,11 +387,12 @@ def test_a_change_cant_be_put_in_other_parts() -> None:
 # Writing anew.
 
 
+@pytest.mark.parametrize("press", [None, 512])
 @pytest.mark.parametrize("words", [("old", "new-and-longer"), ("old-and-longer", "new")], ids=str)
-def test_all_of_it_is_written_anew(words: tuple[str, str]) -> None:
+def test_all_of_it_is_written_anew(words: tuple[str, str], press: int | None) -> None:
     """Each value in as many parts as before, whether it is longer or shorter now."""
     before, after = map(Tagged, words)
-    saver = limited(before)
+    saver = limited(before, press=press)
     fill(saver)
     expected = state(saver)
     records = run(backend(saver).find(Query("t")))
@@ -410,6 +413,7 @@ def test_all_of_it_is_written_anew(words: tuple[str, str]) -> None:
     assert not any(before.word.encode() in data for data in stored)
 
 
+@pytest.mark.parametrize("press", [None, 512])
 @pytest.mark.parametrize(
     ("first", "then", "after"),
     [
@@ -418,14 +422,15 @@ def test_all_of_it_is_written_anew(words: tuple[str, str]) -> None:
     ],
     ids=["rotated", "encrypted from now on"],
 )
-def test_keys(first: Any, then: Any, after: Any) -> None:
-    """What is in parts is encrypted for its place as everything else is."""
+def test_keys(first: Any, then: Any, after: Any, press: int | None) -> None:
+    """What is in parts, or compressed, is encrypted for its place as everything else is."""
 
     def serde(keys: Any, **options: Any) -> CheckpointSerializer:
         return CheckpointSerializer(keys=Keys(keys) if keys else None, **options)
 
-    saver = limited(serde(first), value=1000)  # encryption may more than double a very short value
+    saver = limited(serde(first), value=1000, press=press)  # encryption may more than double a very short value
     fill(saver)
+    put(saver, LAST + 1, {"repeated": ["the same line, over and over"] * 1000}, parent=name(LAST))
     expected = state(saver)
     saver = limited(serde(then, plaintext=first is None), backend=backend(saver))
     refresh = refresh_with(saver.serde)  # type: ignore[arg-type]

@@ -139,8 +139,9 @@ class Engine:
                     raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
         else:
             raise await self._gone(key, f"checkpoint {key.id!r} was", parent)
-        # An id that comes again may be of another run, which goes on with other values of the same versions.
-        if new_versions is None or key.id in place.ids:
+        # An id that comes again may be of another run, which goes on with other values of the same versions; one that
+        # is greater than those before it has not been there.
+        if new_versions is None or any(key.id <= seen for seen in place.ids):
             place.tips = Tips(draft.tips)
         else:
             place.tips = Tips(draft.tips, key.id, {name: versions[name] for name in draft.tips if name in versions})

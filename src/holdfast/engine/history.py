@@ -19,7 +19,6 @@ from holdfast.backends import Backend
 from holdfast.engine.config import id_of, namespace_of, text, thread_of
 from holdfast.engine.engine import Engine, graph_of, metadata_of, unpack_body
 from holdfast.engine.logs import Reader, put_together
-from holdfast.engine.parts import join
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
 from holdfast.engine.seal import (
     binds,
@@ -32,6 +31,7 @@ from holdfast.engine.seal import (
     unreadable,
     unseal,
 )
+from holdfast.engine.segments import whole_of
 from holdfast.engine.writes import whole_writes
 from holdfast.errors import StoreError, Tampered
 
@@ -188,7 +188,7 @@ def unpack_settled(
 ) -> list[Write]:
     """The writes that were settled on a checkpoint, from the segments of their log."""
     try:
-        data = join(segments)
+        data = whole_of(segments)
         packed = data if is_packed(serde, data) else unseal(serde, data, in_settled(key, channel, seed))
         return [
             Write(key._replace(id=id_), task, idx, channel, path, value)

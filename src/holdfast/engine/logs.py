@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
-from holdfast.engine.parts import join, spans
+from holdfast.engine.parts import spans
 from holdfast.engine.records import Key, Ref
 from holdfast.engine.seal import binds, clear_bytes, in_segment, looked_at, seal, unseal
 from holdfast.engine.segments import (
@@ -34,6 +34,7 @@ from holdfast.engine.segments import (
     Places,
     find,
     sealed_for_parts,
+    whole_of,
 )
 from holdfast.serde.context import CheckpointContext
 
@@ -275,7 +276,7 @@ def take(
         return _take_blocks(serde, content, blocks, tip, private=private)
     whole = digest(content) if _is_plain(shape, content) else None
     marks = take_marks(serde, shape, content, block_of(shape, content))
-    return Taken(marks, whole if whole is not None and whole == digest(content) else None)
+    return Taken(marks, whole if whole is not None and (private or whole == digest(content)) else None)
 
 
 def _take_blocks(
@@ -375,16 +376,16 @@ class Reader:
         """The tip that stands for a value just read."""
         base, stored, steps = self._sizes[ref]
         block = block_of(shape, content)
-        marks, _, blocks = take(self._serde, shape, content, private=True)
-        return Tip(ref, shape, block, _count(shape, content), marks, base, stored, live, None, blocks, steps)
+        marks, whole, blocks = take(self._serde, shape, content, private=True)
+        return Tip(ref, shape, block, _count(shape, content), marks, base, stored, live, whole, blocks, steps)
 
     def _whole(self, ref: Ref, segments: Sequence[bytes]) -> list[bytes]:
         """The changes of a value, each in one piece; what is joined once serves all values of the log."""
         joined = self._joined[ref.log]
         where = self._spans[ref] = list(spans(segments))
         for span in where:
-            if span.start not in joined:
-                joined[span.start] = join(segments[span.start : span.stop])
+            if span.start not in joined or span.stop > len(segments):
+                joined[span.start] = whole_of(segments[span.start : span.stop])
         return [joined[span.start] for span in where]
 
     def _opened(

@@ -5,7 +5,9 @@ value of a filter ever reaches a query as text, and a filter works alike on ever
 narrows the search down: what is found is compared with the filter itself.
 """
 
+import numbers
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 import ormsgpack
@@ -21,7 +23,7 @@ _UNLABELLED = frozenset({"source", "step", "parents", "counters_since_delta_snap
 # Every thread has a step 5, but few of them: its label has the thread in it, and is searched for on that one only.
 _OF_THREAD = "step"
 _DEPTH = 2
-_SCALARS = (str, int, float)
+_SCALARS = (str, int, float, numbers.Real, Decimal)
 
 
 def merge(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
@@ -41,16 +43,24 @@ def steps_since_snapshot(metadata: Mapping[str, Any]) -> int:
 
 def label(path: str, value: Any, thread: str | None = None) -> int:
     """The label of one scalar, of any thread or of one; equal numbers have equal labels."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = f"int {int(value)}"
-    elif isinstance(value, str):
+    if isinstance(value, str):
         value = value.encode("utf-8", "surrogatepass")
+    elif not isinstance(value, bool):
+        value = _number(value)
     parts = [path.encode("utf-8", "surrogatepass"), value]
     if thread is not None:
         parts.append(thread.encode("utf-8", "surrogatepass"))
     return xxhash.xxh3_64_intdigest(ormsgpack.packb(parts)) - (1 << 63)
+
+
+def _number(value: Any) -> str | float:
+    """The same for numbers that are equal, of whatever type."""
+    try:
+        whole = int(value)
+        # In hex, which a number of any length can be written in.
+        return f"int {whole:x}" if whole == value else float(value)
+    except (ValueError, OverflowError):
+        return "infinite, no number, or larger than any float"
 
 
 def labels(metadata: Mapping[str, Any], thread: str) -> frozenset[int]:

@@ -8,10 +8,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.engine import new_log
 from holdfast.engine.history import pack_settled, unpack_settled
+from holdfast.engine.parts import count_for
 from holdfast.engine.pieces import Cut, Cutter
 from holdfast.engine.records import Key, Limits, Record, Ref, Row, Segment, Write
 from holdfast.engine.seal import binds, in_write, moved, unreadable
-from holdfast.engine.segments import cut_change, group_segments, join_segments, store_packed
+from holdfast.engine.segments import cut_change, group_segments, join_segments, spread_change
 from holdfast.engine.walk import Need, needs_of
 from holdfast.engine.writes import cut_write, whole_writes
 
@@ -69,9 +70,12 @@ class Mover:
     def _change(self, parts: Sequence[Segment], need: Need) -> Sequence[Segment]:
         """A change over there, in as many segments as it takes."""
         try:
-            here = join_segments(parts)
+            return self._moved(parts, need)
         except ValueError as error:
             raise unreadable(need.key, need.channel, error) from error
+
+    def _moved(self, parts: Sequence[Segment], need: Need) -> Sequence[Segment]:
+        here = join_segments(parts)
         there = Segment(*self._ref(Ref(here.log, here.seq)), here.data)
         target = need._replace(key=self._key(need.key), seed=self._ref(need.seed) if need.seed else None)
         if need.is_packed:
@@ -79,7 +83,7 @@ class Mover:
                 writes = unpack_settled(self._serde, [here.data], need.key, need.channel, need.seed)
                 packed = pack_settled(self._serde, map(self._write, writes), target.key, need.channel, target.seed)
                 there = there._replace(data=packed)
-            return store_packed(there, self._limits)
+            return spread_change(there, count_for(len(there.data), self._limits.value), self._limits)
         if binds(self._serde):
             made = self._sealed(self._cutter.segment(here, need, len(parts)), self._cutter.segment(there, target))
             there = made if isinstance(made, Segment) else there

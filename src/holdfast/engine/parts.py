@@ -8,8 +8,9 @@ all parts of one value and in no others. What is in one piece has no head and is
 The stamp makes every part of two values differ, whatever else is in it. So a rewrite, which compares and swaps record
 by record, takes all parts of a value or none, and parts of two values are never joined.
 
-What a store wants compressed is so before it is cut. Nobody below the engine knows of it: a rewrite compares the bytes
-that were read.
+A change that a store wants compressed is so before it is cut, into as many parts as if it were not: when it is written
+anew, encrypted for instance, it may be as long as it was. Nobody below the engine knows of it: a rewrite compares the
+bytes that were read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from holdfast.engine.records import Limits, Row
 from holdfast.engine.seal import name_of
 from holdfast.engine.unique import unique
 from holdfast.errors import StoreError, Unreadable
-from holdfast.serde.compress import DEFAULT_LEVEL, compress, decompress
+from holdfast.serde.compress import DEFAULT_LEVEL, HIGHEST_RATIO, compress, decompress
 
 MARK = b"\xc1\xff"
 """What parts begin with, and nothing else. No shape or change has the first byte, and no list in MessagePack; a sealed
@@ -33,19 +34,28 @@ _STAMP_BITS = 64
 
 
 def press(data: bytes, limits: Limits) -> bytes:
-    """A value as it is to be cut: compressed, if it is long enough for the store to want that and gets shorter."""
+    """A value compressed, if it is long enough for the store to want that, and gets shorter; but not too short.
+
+    What is read is opened before it is known whose it is, so there has to be a limit to what it can become.
+    """
     if limits.press is None or len(data) < limits.press:
         return data
-    return compress(data, DEFAULT_LEVEL) or data
+    pressed = compress(data, DEFAULT_LEVEL)
+    return data if pressed is None or len(data) > HIGHEST_RATIO * len(pressed) else pressed
 
 
-def _unpress(data: bytes) -> bytes:
+def unpress(data: bytes) -> bytes:
+    """The value that `press` may have compressed; raises ValueError if it is damaged."""
     if not data.startswith(PRESSED):
         return data
     try:
-        return decompress(data)
+        found = decompress(data, most=HIGHEST_RATIO * len(data))
     except Unreadable as error:
         raise ValueError(str(error)) from error
+    if not found or found.startswith((PRESSED, MARK)):
+        msg = "the compressed data is damaged: there is no value in it"
+        raise ValueError(msg)
+    return found
 
 
 def count_for(size: int, limit: int | None) -> int:
@@ -89,7 +99,7 @@ def join(parts: Sequence[bytes]) -> bytes:
     """The value that `cut` cut into these parts; raises ValueError if they are not all of it, or not of one value."""
     first = parts[0]
     if len(parts) == 1 and not first.startswith(MARK):
-        return _unpress(first)
+        return first
     head = first[: _HEAD.size]
     if len(parts) != count_in(first) or len(parts) == 1:
         count = count_in(first)
@@ -98,7 +108,7 @@ def join(parts: Sequence[bytes]) -> bytes:
     if not all(part.startswith(head) for part in parts):
         msg = "some of its parts belong to another value"
         raise ValueError(msg)
-    return _unpress(b"".join([memoryview(part)[_HEAD.size :] for part in parts]))
+    return b"".join([memoryview(part)[_HEAD.size :] for part in parts])
 
 
 def spans(segments: Sequence[bytes]) -> Iterator[range]:

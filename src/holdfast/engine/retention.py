@@ -26,9 +26,10 @@ from holdfast.engine.history import (
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.moving import Mover
+from holdfast.engine.parts import count_for
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved
-from holdfast.engine.segments import cut_change, store_packed
+from holdfast.engine.segments import cut_change, spread_change
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -240,7 +241,8 @@ def _settle(engine: Engine, segments: list[Segment], key: Key, channel: str, his
     if seed is not None and not isinstance(seed, Ref):
         seed = _seed_log(engine, segments, key, channel, seed)
     packed = Segment(new_log(), 0, pack_settled(engine.serde, history.writes, key, channel, seed))
-    settled = _stored(segments, store_packed(packed, engine.backend.limits))
+    limits = engine.backend.limits
+    settled = _stored(segments, spread_change(packed, count_for(len(packed.data), limits.value), limits))
     return {**({seed_name(channel): seed} if seed else {}), writes_name(channel): settled}
 
 

@@ -4,8 +4,8 @@ A segment begins with a byte. It is the shape of a value that stands behind it, 
 this is a splice (where and how many elements are cut out, then where and how many go, then the list that
 comes in their place) or an update (the length of the first of two dicts, whose keys go, then the one
 whose items are set). Values, lists and dicts are sealed by the serializer; keys that go are in a dict
-too, so that they take the same way as those that come. A change that is too long for the store is compressed, or cut
-into parts, each a segment: see `parts`.
+too, so that they take the same way as those that come. A long change may be compressed, and cut into parts, each a
+segment: see `parts`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from struct import Struct
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.parts import MARK, PRESSED, count_for, cut, join, press, spans
+from holdfast.engine.parts import MARK, PRESSED, count_for, cut, join, press, spans, unpress
 from holdfast.engine.records import Key, Limits, Ref, Segment
 from holdfast.engine.seal import binds, in_segment, moved
 
@@ -32,8 +32,8 @@ Places = list[tuple[bytes, int, int]]
 """The same, by where each begins and ends."""
 
 
-class InParts(Exception):
-    """What was to be split is only a part of a change, or compressed."""
+class InParts(ValueError):
+    """What was to be split is only a part of a change, or compressed; or damaged so that it looks like that."""
 
 
 def split(data: bytes) -> tuple[bytes, Sealed]:
@@ -59,7 +59,8 @@ def find(data: bytes) -> tuple[bytes, Places]:
             raise ValueError(msg)
         return data[:start], [(GOING, start, middle), (COMING, middle, len(data))]
     if kind in _JOINED_FIRST:
-        raise InParts
+        msg = "it begins like a part, or like something compressed, and is neither"
+        raise InParts(msg)
     head = data[:1]
     return head, [(head, 1, len(data))]
 
@@ -81,7 +82,7 @@ def sealed_for_parts(name: bytes, count: int) -> bytes:
 def changes_of(segments: Sequence[bytes]) -> tuple[list[bytes], list[range]]:
     """The changes of a log, each in one piece, and which segments each of them is in."""
     where = list(spans(segments))
-    return [join(segments[span.start : span.stop]) for span in where], where
+    return [whole_of(segments[span.start : span.stop]) for span in where], where
 
 
 def group_segments(segments: Sequence[Segment]) -> list[Sequence[Segment]]:
@@ -89,9 +90,14 @@ def group_segments(segments: Sequence[Segment]) -> list[Sequence[Segment]]:
     return [segments[span.start : span.stop] for span in spans([segment.data for segment in segments])]
 
 
+def whole_of(parts: Sequence[bytes]) -> bytes:
+    """A change, or settled writes, as before they were stored; raises ValueError if these are not all parts of it."""
+    return unpress(join(parts))
+
+
 def join_segments(segments: Sequence[Segment]) -> Segment:
     """A change in one piece, under the number of its first segment; raises ValueError if these are not all of it."""
-    return segments[0]._replace(data=join([segment.data for segment in segments]))
+    return segments[0]._replace(data=whole_of([segment.data for segment in segments]))
 
 
 def cut_change(
@@ -99,8 +105,7 @@ def cut_change(
 ) -> tuple[Segment, ...]:
     """A change as it is stored: the segment that was made for it, or as many as it takes from its number on."""
     log, seq, data = change
-    pressed = press(data, limits)
-    count = count_for(len(pressed), limits.value)
+    count = count_for(len(data), limits.value)
     if count > 1 and binds(serde):
         place = key, channel, Ref(log, seq)
 
@@ -109,21 +114,12 @@ def cut_change(
             return moved(serde, sealed, in_segment(*place, name), target) if sealed else sealed
 
         head, values = split(data)
-        pressed = press(unsplit(head, [bound(name, sealed) for name, sealed in values]), limits)
-    return _spread(change._replace(data=pressed), count, limits)
-
-
-def store_packed(change: Segment, limits: Limits) -> tuple[Segment, ...]:
-    """Settled writes as they are stored, which are the same in however many segments they are."""
-    pressed = press(change.data, limits)
-    return _spread(change._replace(data=pressed), count_for(len(pressed), limits.value), limits)
+        change = change._replace(data=unsplit(head, [bound(name, sealed) for name, sealed in values]))
+    return spread_change(change, count, limits)
 
 
 def spread_change(change: Segment, count: int, limits: Limits) -> tuple[Segment, ...]:
-    """A change cut into so many segments."""
-    return _spread(change._replace(data=press(change.data, limits)), count, limits)
-
-
-def _spread(change: Segment, count: int, limits: Limits) -> tuple[Segment, ...]:
+    """A change, or settled writes, cut into so many segments."""
     log, seq, data = change
-    return tuple(Segment(log, number, part) for number, part in enumerate(cut(data, count, limits.value), seq))
+    parts = cut(press(data, limits), count, limits.value)
+    return tuple(Segment(log, number, part) for number, part in enumerate(parts, seq))
