@@ -24,7 +24,7 @@ class RedisBackend:
 
     # The server copies a value into the script, the hash, the log, and the buffer of each replica: for 16 MB that and
     # its way in are 0.1 s of the one thread it has. Its own limit for a string is 512 MB.
-    limits = Limits(segments=4096, batch=5_000, value=16 << 20, press=1 << 14)
+    limits = Limits(segments=4096, batch=5_000, value=16 << 20, press=1 << 12)
 
     def __init__(self, wire: Wire, namespace: str, *, ttl: int = 0) -> None:
         self.wire = wire
