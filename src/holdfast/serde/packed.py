@@ -18,6 +18,7 @@ import ormsgpack
 from pydantic import BaseModel
 
 from holdfast.errors import NewerVersion, UnknownType, Unreadable, Unserializable
+from holdfast.serde.collector import uncollected
 from holdfast.serde.context import CheckpointContext
 from holdfast.serde.depth import MOST_PIECES, TOO_DEEP, Depth, copies_allowed
 from holdfast.serde.instances import instances
@@ -332,6 +333,10 @@ class Unpacker:
 
     def loads_many(self, many: Sequence[Stored]) -> list[Any]:
         """The values that were packed one by one, at less cost."""
+        with uncollected(sum(map(len, many))):
+            return self._loads_many(many)
+
+    def _loads_many(self, many: Sequence[Stored]) -> list[Any]:
         runs = [run for data in many if (run := _content_of_run(data)) is not None]
         if len(runs) == len(many) and not self._keep:
             try:
