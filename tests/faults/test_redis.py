@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -107,7 +108,8 @@ class TestServer:
             stored = 1
             try:
                 for stored in range(1, 200):
-                    await saver.save("t", name(stored), {"l": [f"{stored} {LONG}"] * 9}, parent=name(stored - 1))
+                    noise = [token_hex(500) for _ in range(9)]  # which compresses by half at most
+                    await saver.save("t", name(stored), {"l": noise}, parent=name(stored - 1))
             except StoreError as error:
                 assert "maxmemory is reached; nothing of this operation was stored" in str(error)  # noqa: PT017
             assert stored < 199
