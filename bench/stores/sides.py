@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -62,26 +63,14 @@ def _prepare(url: str) -> None:
 
 
 @contextmanager
-def _open(url: str) -> Iterator[Saver]:
-    with holdfast.Saver(url) as saver:
+def _open(url: str, **options: Any) -> Iterator[Saver]:
+    with holdfast.Saver(url, **options) as saver:
         yield saver
 
 
 @asynccontextmanager
-async def _aopen(url: str) -> AsyncIterator[Saver]:
-    async with holdfast.Saver(url) as saver:
-        yield saver
-
-
-@contextmanager
-def _open_trusting(url: str) -> Iterator[Saver]:
-    with holdfast.Saver(url, trust_versions=True) as saver:
-        yield saver
-
-
-@asynccontextmanager
-async def _aopen_trusting(url: str) -> AsyncIterator[Saver]:
-    async with holdfast.Saver(url, trust_versions=True) as saver:
+async def _aopen(url: str, **options: Any) -> AsyncIterator[Saver]:
+    async with holdfast.Saver(url, **options) as saver:
         yield saver
 
 
@@ -96,6 +85,10 @@ HOLDFAST = SaverSide(
     recover=nothing,
 )
 TRUSTING = replace(
-    HOLDFAST, label="holdfast, trust_versions", key="trusting", open=_open_trusting, aopen=_aopen_trusting
+    HOLDFAST,
+    label="holdfast, trust_versions",
+    key="trusting",
+    open=partial(_open, trust_versions=True),
+    aopen=partial(_aopen, trust_versions=True),
 )
 """No column of its own: it takes the place of `HOLDFAST` in some rows."""

@@ -141,7 +141,7 @@ class Engine:
             raise await self._gone(key, f"checkpoint {key.id!r} was", parent)
         # An id that comes again may be of another run, which goes on with other values of the same versions; one that
         # is greater than those before it has not been there.
-        if new_versions is None or any(key.id <= seen for seen in place.ids):
+        if new_versions is None or key.id <= max(tuple(place.ids), default=""):  # a copy: others may be adding to them
             place.tips = Tips(draft.tips)
         else:
             place.tips = Tips(draft.tips, key.id, {name: versions[name] for name in draft.tips if name in versions})

@@ -27,7 +27,8 @@ MARK = b"\xc1\xff"
 value begins with the length of its tag, which is UTF-8 and has no byte like the second."""
 
 PRESSED = b"\x28\xb5\x2f\xfd"
-"""What compressed values begin with, and nothing else: zstd's own mark, which has no byte in common with the others."""
+"""What compressed values begin with, and nothing else: zstd's own mark. No shape or change has the first byte, and no
+list in MessagePack; a tag, which is UTF-8, does not begin with the second."""
 
 _HEAD = Struct(">2sI8s")
 _STAMP_BITS = 64
