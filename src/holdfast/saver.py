@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine import history, retention
-from holdfast.engine.engine import Engine
+from holdfast.engine.engine import Engine, emptied
 from holdfast.engine.known import Known
 from holdfast.engine.records import ThreadInfo
 from holdfast.errors import Closed
@@ -121,7 +121,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
         def pages() -> Iterator[CheckpointTuple]:
             while page := run(listing.next()):
-                yield from page
+                yield from emptied(page)
 
         return pages()
 
@@ -136,7 +136,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Checkpoints, newest first, of one thread or of all; values are decoded when looked at."""
         listing = (await self._asyncio()).listing(config, filter, before, limit)
         while page := await listing.next():
-            for found in page:
+            for found in emptied(page):
                 yield found
 
     def get_delta_channel_history(

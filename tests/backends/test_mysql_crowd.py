@@ -18,7 +18,9 @@ from pglab import becomes_true, with_options
 from texts import aput, put, texts_in
 
 import holdfast
+from holdfast.backends.sql.mysql_session import Session
 from holdfast.errors import ThreadDeleted
+from holdfast.testing.half import LONG, checkpoint_of
 from lab import config_of, wire_of
 
 
@@ -87,20 +89,40 @@ async def all_of(saver: holdfast.Saver, tasks: int) -> list[str]:
 
 async def test_tasks_share_a_transaction(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes at one moment is sent in one packet, and committed once."""
-    together: list[int] = []
+    together = groups(monkeypatch)
     with holdfast.Saver(url) as saver:
         await aput(saver, "t")
-        session = wire_of(saver)._lender._idle[-1]
-        run = type(session).has_run_together
-
-        def noted(session: Any, programs: Any) -> bool:
-            done: bool = run(session, programs)
-            together.append(len(programs) if done else -1)
-            return done
-
-        monkeypatch.setattr(type(session), "has_run_together", noted)
         assert await all_of(saver, 20) == [f"{n}" for n in range(20)]
         assert together == [20]
+
+
+async def test_tasks_with_wide_states_share_a_transaction(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What their parents' rows answer for may be more segments than one statement can ask for."""
+    values = {f"channel {number}": [LONG] for number in range(50)}
+
+    async def put_twice(thread: str) -> None:
+        config = await saver.aput(config_of(thread), checkpoint_of("1", values), {}, {})
+        await saver.aput(config, checkpoint_of("2", values), {}, {})
+
+    together = groups(monkeypatch)
+    with holdfast.Saver(url) as saver:
+        await aput(saver, "t")
+        await asyncio.gather(*map(put_twice, "abc"))
+    assert together == [3, 3]
+
+
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many are run together each time; less than none where that can't be done."""
+    sizes: list[int] = []
+    run = Session.has_run_together
+
+    def noted(session: Session, programs: Any) -> bool:
+        done = run(session, programs)
+        sizes.append(len(programs) if done else -1)
+        return done
+
+    monkeypatch.setattr(Session, "has_run_together", noted)
+    return sizes
 
 
 async def test_one_that_fails_alone(url: str) -> None:

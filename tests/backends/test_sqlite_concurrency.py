@@ -131,6 +131,24 @@ def test_a_loop_that_ends_early_harms_nobody(saver: holdfast.Saver, path: Path) 
     assert saver.get_tuple(stored) is not None
 
 
+def test_what_a_loop_leaves_behind_does_not_turn_up_later(saver: holdfast.Saver, path: Path) -> None:
+    """A loop that is closed while one write waits for another: it may be stored, but soon or never."""
+
+    async def give_up() -> None:
+        for thread in ("first", "second"):
+            task = asyncio.create_task(aput(saver, thread))
+            await asyncio.sleep(0.02)
+        assert not task.done()
+
+    with write_lock(path) as lock:
+        asyncio.run(give_up())
+        lock.execute("ROLLBACK")
+    deadline = time.monotonic() + 10
+    while wire_of(saver)._queue and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not wire_of(saver)._queue
+
+
 def add(old: list[str], new: list[str]) -> list[str]:
     return old + new
 
@@ -197,6 +215,24 @@ async def test_tasks_share_commits(saver: holdfast.Saver, path: Path) -> None:
     for n in range(5):
         await aput(saver, f"{n}")
     assert len(commits) == 5
+
+
+async def test_who_comes_during_a_commit_shares_the_next(saver: holdfast.Saver, path: Path) -> None:
+    """With those who were waiting for the one under way, and have something to write again."""
+    await aput(saver, "warm up")
+    commits = count_commits(saver)
+
+    async def twice() -> None:
+        await aput(saver, await aput(saver, "first"), "again")
+
+    with write_lock(path) as lock:
+        first = asyncio.create_task(twice())
+        await asyncio.sleep(0.02)  # its commit waits for the lock
+        second = asyncio.create_task(aput(saver, "second"))
+        await asyncio.sleep(0.02)
+        lock.execute("ROLLBACK")
+    await asyncio.gather(first, second)
+    assert len(commits) == 2
 
 
 async def test_acknowledged_only_after_the_commit(saver: holdfast.Saver, path: Path) -> None:

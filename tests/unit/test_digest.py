@@ -18,7 +18,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from pydantic import BaseModel, PrivateAttr
 
 from holdfast.engine import digest as digest_module
-from holdfast.engine.digest import digest
+from holdfast.engine.digest import Texts, digest
 
 
 class Colour(enum.Enum):
@@ -242,9 +242,31 @@ def test_long_texts_are_told_apart_by_what_they_hold() -> None:
     assert len(set(first)) == len(texts)
 
 
-def test_only_a_few_long_texts_are_held() -> None:
+def test_only_so_much_text_is_held() -> None:
+    """However many texts come, and however long they are."""
+    texts = Texts(1_000_000)
     for number in range(50):
-        digest(f"{number:02}" * 100_000)
-    assert len(digest_module._texts) <= 4
-    digest("x" * 20_000_000)
-    assert all(len(text) < 20_000_000 for text, _ in digest_module._texts)
+        texts.digest(f"{number:02}" * 50_000)
+    assert 2 <= len(texts._new | texts._old) <= 10
+    texts.digest("x" * 20_000_000)
+    assert sum(len(text) for text, _ in (texts._new | texts._old).values()) <= 1_000_000
+
+
+def test_a_text_that_comes_all_the_time_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its digest is taken once, whatever comes in between."""
+    texts = Texts(100_000)
+    steady = "steady " * 1_000
+    expected = texts.digest(steady)
+    taken: list[str] = []
+    take = digest_module._text_digest
+
+    def noted(text: str) -> bytes:
+        taken.append(text)
+        return take(text)
+
+    monkeypatch.setattr(digest_module, "_text_digest", noted)
+    for number in range(50):
+        texts.digest(f"{number} other " * 1_000)
+        assert texts.digest(steady) == expected
+    assert steady not in taken
+    assert len(taken) == 50

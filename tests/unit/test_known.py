@@ -50,6 +50,14 @@ def test_many_small_elements_weigh_as_much_as_their_digests() -> None:
     assert Place(SERDE, Tips({"l": tip(6400, block=64)})).weight() < 130
 
 
+def test_a_thread_that_was_only_read_weighs_what_it_names() -> None:
+    """Of a wide state, the logs of its last checkpoint are remembered, though no value was looked at."""
+    known = Known(limit=1000)
+    for number in range(100):
+        known.keep(f"t{number}", "", Place(SERDE, last=("id", {f"log {log}": 0 for log in range(200)})))
+    assert sum(bool(known.place(SERDE, f"t{number}", "").last[0]) for number in range(100)) == 4
+
+
 def test_another_serializer_knows_nothing() -> None:
     known = Known()
     known.keep("a", "", Place(SERDE, Tips({"l": tip(1)})))

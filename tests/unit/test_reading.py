@@ -1,6 +1,7 @@
 """Values that were read belong to the one who read them."""
 
 import sqlite3
+import weakref
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -117,3 +118,15 @@ def test_what_a_saver_has_only_read_it_goes_on_from(tmp_path: Path, config: Runn
             )
         assert seq > 0, "a new log was begun"
         assert size < 100 + most * 300
+
+
+def test_a_listing_lets_go_of_what_was_looked_at(config: RunnableConfig) -> None:
+    """A page is many checkpoints, and what each holds is as long as the chat: those behind are not kept in memory."""
+    with holdfast.Saver("memory://") as saver:
+        at = config
+        for number in range(5):
+            at = put(saver, at, messages=messages(number + 20))
+        listing = saver.list(config)
+        first = weakref.ref(next(listing).checkpoint["channel_values"]["messages"][0])
+        assert first() is None
+        assert len([*listing]) == 4

@@ -6,7 +6,7 @@ are written once, as coroutines; over a blocking backend they never suspend.
 
 from base64 import urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.backends import Backend
 from holdfast.engine.config import before_of, config_for, configurable, id_of, limit_of, namespace_of, text, thread_of
 from holdfast.engine.digest import digest
-from holdfast.engine.known import Known, Tips
+from holdfast.engine.known import Known, Place, Tips
 from holdfast.engine.logs import (
     INLINE_LIMIT,
     INLINE_SHAPES,
@@ -90,6 +90,7 @@ class Engine:
         id_ = row.key.id
         place = self.known.place(self.serde, thread, ns)
         place.ids.append(id_)
+        place.last = id_, row.logs()
         tips = place.tips
         if tips.id == id_ and not tips.are_in(row):  # somebody else has put it again
             tips = place.tips = Tips(tips.by_channel)
@@ -130,7 +131,7 @@ class Engine:
         # If another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
         for tips, untouched in ((before.by_channel, unchanged), ({}, ())):
             draft = Draft(self.serde, key, self.backend.limits, tips, unchanged=untouched)
-            change = draft.change(parent, checkpoint, merged, parent_seen=parent in place.ids)
+            change = draft.change(parent, checkpoint, merged, place)
             try:
                 await self.backend.apply(change)
                 break
@@ -146,6 +147,7 @@ class Engine:
         else:
             place.tips = Tips(draft.tips, key.id, {name: versions[name] for name in draft.tips if name in versions})
         place.ids.append(key.id)
+        place.last = key.id, change.rows[0].logs()
         self.known.keep(key.thread, key.ns, place)
         return config_for(key)
 
@@ -227,22 +229,26 @@ class Draft:
     leans: dict[str, int] = field(default_factory=dict)
 
     def change(
-        self, parent: str | None, checkpoint: Checkpoint, metadata: dict[str, Any], *, parent_seen: bool
+        self, parent: str | None, checkpoint: Checkpoint, metadata: dict[str, Any], seen: Place | None = None
     ) -> Change:
-        """All that has to be written, and what it leans on."""
+        """All that has to be written, and what it leans on: on a parent only if that was `seen` stored."""
         values = checkpoint["channel_values"]
         plain: dict[str, Any] = {}
         inline: dict[str, bytes] = {}
         refs: dict[str, Ref | None] = {}
+        before, unchanged, leans, tips = self.before, self.unchanged, self.leans, self.tips
         for channel, value in values.items():
             kind = type(value)
             if kind in _PLAIN or (kind in _TEXT and len(value) <= _SHORT):
                 plain[text(channel, "channel")] = value
                 refs[channel] = INLINE
                 continue
-            tip = self.before.get(channel)
-            if tip and (channel in self.unchanged or (tip.whole is not None and digest(value) == tip.whole)):
-                refs[channel] = self._keep(channel, tip)
+            tip = before.get(channel)
+            if tip and (channel in unchanged or (tip.whole is not None and digest(value) == tip.whole)):
+                # As `_keep` does, which costs a wide state a call for each of its channels.
+                ref = refs[channel] = tip.ref
+                leans[ref.log] = ref.seq
+                tips[channel] = tip
                 continue
             try:
                 placed = self.place(text(channel, "channel"), value, tip)
@@ -266,12 +272,19 @@ class Draft:
             labels=labels(metadata, self.key.thread),
         )
         check_row(row, self.limits)
+        parent_key = parent_logs = None
+        if parent is not None and seen is not None and parent in seen.ids:
+            parent_key = Key(self.key.thread, self.key.ns, parent)
+            last, its_logs = seen.last
+            if parent == last and leans.items() <= its_logs.items():
+                parent_logs = its_logs
         return Change(
             self.key.thread,
             rows=(row,),
             segments=tuple(self.segments),
-            parent=Key(self.key.thread, self.key.ns, parent) if parent and parent_seen else None,
-            leans=self.leans,
+            parent=parent_key,
+            leans=leans,
+            parent_logs=parent_logs,
         )
 
     def place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
@@ -425,6 +438,13 @@ class Listing:
         if found.rows:
             self.after = found.rows[-1].key
         return found
+
+
+def emptied(page: list[CheckpointTuple]) -> Iterator[CheckpointTuple]:
+    """The tuples of a page, which lets go of each: their values, once decoded, can take far more room than the page."""
+    page.reverse()
+    while page:
+        yield page.pop()
 
 
 def new_log() -> str:

@@ -1,7 +1,7 @@
 """What a saver remembers of the threads it last read or wrote.
 
-Only ever a hint: the backend checks everything that a change leans on, so a memory that is stale or
-was thrown away costs a little space and is never wrong. Bounded by the number of digests held.
+Only ever a hint: the backend checks what a change leans on, one by one or by the parent's row, so a memory that is
+stale or was thrown away costs a little space and is never wrong. Bounded by the number of digests and logs held.
 """
 
 from collections import OrderedDict, deque
@@ -54,12 +54,15 @@ class Place:
     serde: SerializerProtocol
     tips: Tips = field(default_factory=Tips)
     ids: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    last: tuple[str, Mapping[str, int]] = ("", MappingProxyType({}))
+    """The checkpoint that was last read or put, and the logs that its row names."""
     reach: dict[str, int] = field(default_factory=dict)
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
 
     def weight(self) -> int:
-        """About how many digests it holds; a place of its own takes as much as some of them."""
-        return _OWN_WEIGHT + sum(tip.length // tip.block + 1 for tip in self.tips.by_channel.values())
+        """About how many digests it holds; a place of its own takes as much as some of them, a log as much as one."""
+        tips = self.tips.by_channel.values()
+        return _OWN_WEIGHT + len(self.last[1]) + sum(tip.length // tip.block + 1 for tip in tips)
 
 
 @dataclass(slots=True)

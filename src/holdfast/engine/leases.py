@@ -85,7 +85,7 @@ def lease_row(engine: Engine, thread: str, lease: Lease) -> Row:
     key = Key(thread, LEASE_NS, LEASE_ID)
     draft = Draft(engine.serde, key, engine.backend.limits, {})
     skeleton: Any = {"channel_values": {}, "channel_versions": {}}
-    (row,) = draft.change(None, skeleton, {"lease": lease._asdict()}, parent_seen=False).rows
+    (row,) = draft.change(None, skeleton, {"lease": lease._asdict()}).rows
     return row
 
 

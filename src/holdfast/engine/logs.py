@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
 from holdfast.engine.parts import spans
 from holdfast.engine.records import Key, Ref
-from holdfast.engine.seal import binds, clear_bytes, in_segment, looked_at, seal, unseal
+from holdfast.engine.seal import binds, clear_bytes, in_segment, parted_at, seal, unseal
 from holdfast.engine.segments import (
     COMING,
     GOING,
@@ -44,7 +44,7 @@ INLINE_LIMIT = 1024
 _SLACK = 4_096
 _WASTE = 2
 _FEW = 16
-_GROWTH = 0.25
+_GROWTH = 1 / 6
 _BLOCK = 64
 _SMALL = 64
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
@@ -64,6 +64,7 @@ class Shape(IntEnum):
 INLINE_SHAPES = (Shape.WHOLE, Shape.LIST, Shape.DICT)
 """What its row can hold as it is; a delta history looks for snapshots in logs."""
 
+_SHAPES = {int(shape): shape for shape in Shape}
 _LISTS = (Shape.LIST, Shape.SNAPSHOT_LIST)
 _DICTS = (Shape.DICT, Shape.SNAPSHOT_DICT)
 
@@ -95,8 +96,8 @@ class Tip(NamedTuple):
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
 
-        A value that only grows is written anew when it has grown by a quarter in many small steps: that
-        is five times its final size in all, and most of it is then read in one piece. A change in parts is one
+        A value that only grows is written anew when it has grown by a sixth in many small steps: that
+        is seven times its final size in all, and most of it is then read in one piece. A change in parts is one
         step: how many segments it takes follows from its size, and would in a new log, too.
         """
         return (
@@ -354,6 +355,12 @@ class Reader:
         if len(segments) <= seq:
             msg = f"segment {len(segments)} of log {log} is missing"
             raise LookupError(msg)
+        first = segments[0]
+        if not seq and first[0] in _SHAPES:  # most values are one change, and in one piece
+            size = len(first)
+            self._sizes[ref] = size, size, 0
+            (content,) = self._opened(ref, [(first, [(first[:1], 1, size)])], key, channel, graph)
+            return _SHAPES[first[0]], content, float(size)
         changes = segments[: seq + 1]
         try:
             found = [find(data) for data in changes]
@@ -405,12 +412,7 @@ class Reader:
                 for name, start, end in places
                 if start < end
             )
-        sealed = [
-            looked_at(memoryview(data)[start:end])
-            for data, places in changes
-            for _, start, end in places
-            if start < end
-        ]
+        sealed = [parted_at(data, start, end) for data, places in changes for _, start, end in places if start < end]
         return iter(loads_many(CheckpointContext(*key, channel, graph), sealed))
 
 

@@ -134,6 +134,9 @@ class Change(NamedTuple):
     thread is deleted and begun anew. Where one does not hold, nothing is changed and
     `Conflict` says which.
 
+    `parent_logs`, if given, is what the parent's row is thought to need of logs, all `leans` among it. Where that row
+    says the very same, they are there, as all is that a row names, and a store may spare itself the look at each.
+
     `settle` gives rows that exist what is settled for them, and changes nothing else. `drop_rows`
     takes the rows' pending writes along. `trim` keeps, of all segments of the thread, only those that
     it covers (log -> last number). A log that loses its end that way is closed: an empty segment takes
@@ -156,6 +159,7 @@ class Change(NamedTuple):
     sweep: str = ""
     parent: Key | None = None
     leans: Mapping[str, int] = MappingProxyType({})
+    parent_logs: Mapping[str, int] | None = None
     revision: int | None = None
     rewrites: tuple[Rewrite, ...] = ()
 

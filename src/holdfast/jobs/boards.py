@@ -60,7 +60,7 @@ class Board:
         packed = {"number": self.number, "workers": workers}
         draft = Draft(engine.serde, Key(job, NS, ID), engine.backend.limits, {})
         skeleton: Any = {"channel_values": {}, "channel_versions": {}}
-        (row,) = draft.change(None, skeleton, {"board": packed}, parent_seen=False).rows
+        (row,) = draft.change(None, skeleton, {"board": packed}).rows
         return row._replace(labels=frozenset())
 
     def claimed(self, track: str, *, but: str = "") -> Ranges:

@@ -283,15 +283,18 @@ def _counted(count: int, short: int, medium: bytes, long: bytes) -> bytes:
     return medium + count.to_bytes(2) if count < 1 << 16 else long + count.to_bytes(4)
 
 
+def may_be_plain(data: Stored) -> bool:
+    """Whether to try `unpack_plain`: not where something typed is sure to be found, or a second look would cost."""
+    return data[0] in _TEXT_STARTS or (len(data) <= _SHORT and data[0] not in TYPED_STARTS)
+
+
 def unpack_plain(data: Stored) -> Any:
-    """The value that was packed, if it is short or a text, and nothing in it is typed; else an error."""
+    """The value that was packed, if it is a text, or nothing in it is typed; else an error."""
     if data[0] in _TEXT_STARTS:
         start = 1 + _TEXT_STARTS[data[0]]
         if int.from_bytes(data[1:start]) != len(data) - start:
             raise ormsgpack.MsgpackDecodeError
         return str(data[start:], "utf-8") if data[0] in _STR_STARTS else bytes(data[start:])
-    if len(data) > _SHORT:  # where a second look would cost
-        raise ormsgpack.MsgpackDecodeError
     value, end = ormsgpack.unpackb(b"".join((_PAIR, data, _END)))
     if end != _END[2:]:
         raise ormsgpack.MsgpackDecodeError
@@ -329,7 +332,8 @@ class Unpacker:
 
     def loads(self, data: Stored) -> Any:
         """The value that was packed."""
-        return self.loads_many([data])[0]
+        with uncollected(len(data)):
+            return self._loads(data) if _content_of_run(data) is None else self._loads_many([data])[0]
 
     def loads_many(self, many: Sequence[Stored]) -> list[Any]:
         """The values that were packed one by one, at less cost."""
@@ -474,16 +478,20 @@ class Unpacker:
         """What some runs hold: all of it is made at once, unless one of them asks for more care."""
         specs: list[Spec] = []
         contents: list[Any] = []
+        known: dict[bytes, Spec] = {}  # a long chat is hundreds of runs of the same two heads
         for heads, index, content in runs:
-            own = [self._types.spec(head, self._context) for head in heads]
+            for head in heads:
+                if head not in known:
+                    known[head] = self._types.spec(head, self._context)
+            own = [known[head] for head in heads]
             specs += [own[number] for number in index]
             contents += content
         if {*map(type, contents)} != {dict} or [*map(tuple, contents)] != [spec.fields for spec in specs]:
             made = [put_together(spec, Parts(data, spec.given)) for spec, data in zip(specs, contents, strict=True)]
         else:
-            given = (spec.fields or () if spec.given is None else spec.given for spec in specs)
-            extra: Iterator[Any] = ({} if spec.extra else None for spec in specs)
-            made = instances([spec.plan.cls for spec in specs], contents, map(set, given), extra)
+            given = map(set, [spec.fields or () if spec.given is None else spec.given for spec in specs])
+            extra: list[Any] = [{} if spec.extra else None for spec in specs]
+            made = instances([spec.plan.cls for spec in specs], contents, given, extra)
         rest = iter(made)
         return [[*islice(rest, len(index))] for _, index, _ in runs]
 

@@ -20,7 +20,7 @@ from holdfast.serde.context import NOWHERE, CheckpointContext
 from holdfast.serde.crypto import Keys
 from holdfast.serde.kinds import TYPED
 from holdfast.serde.migrations import MigrationRegistry
-from holdfast.serde.packed import TYPED_STARTS, Packer, Stored, Unpacker, unpack_plain
+from holdfast.serde.packed import Packer, Stored, Unpacker, may_be_plain, unpack_plain
 from holdfast.serde.readable import Reader, Writer
 from holdfast.serde.registry import DEFAULT, ClassRegistry
 from holdfast.serde.tree import Typed, rewrite
@@ -172,7 +172,7 @@ class CheckpointSerializer:
         if tag != "hf1:msgpack" or self.keys is not None:
             whole = bytes(stored) if type(stored) is memoryview else stored
             return self._decode(context, *self._open(context, tag, whole))
-        if stored[0] not in TYPED_STARTS:
+        if may_be_plain(stored):
             try:  # most values are small and plain: a checkpoint without its values, metadata
                 return unpack_plain(stored)
             except ormsgpack.MsgpackDecodeError:

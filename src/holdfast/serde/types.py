@@ -168,7 +168,7 @@ class Types:
         plan = entry.plan
         exact = plan.shape == shape
         is_simple = exact and isinstance(plan, ModelPlan) and not plan.excluded and not plan.cls.__private_attributes__
-        fields = plan.fields if is_simple and isinstance(plan, ModelPlan) else None
+        fields = _as_unpacked(plan.fields) if is_simple and isinstance(plan, ModelPlan) else None
         return Spec(name, plan, exact, trusted, given, fields, plan.extra)
 
     def find(self, name: str, context: CheckpointContext) -> tuple[type, bool]:
@@ -204,6 +204,11 @@ class Types:
 
     def _is_allowed(self, cls: type) -> bool:
         return (cls.__module__, cls.__name__) in self.allowed
+
+
+def _as_unpacked(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same names, as the objects that the unpacker has of them: those are compared in half the time."""
+    return tuple(ormsgpack.unpackb(ormsgpack.packb(dict.fromkeys(names))))
 
 
 def put_together(spec: Spec, parts: Parts) -> Any:

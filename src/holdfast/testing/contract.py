@@ -13,6 +13,7 @@ from holdfast.testing.deltas import DeltaRules
 from holdfast.testing.graphs import GraphRules
 from holdfast.testing.half import Half, HalfName
 from holdfast.testing.ids import IdRules
+from holdfast.testing.leans import LeanRules
 from holdfast.testing.listing import ListingRules
 from holdfast.testing.lists import ChangeRules
 from holdfast.testing.retention import RetentionRules
@@ -32,6 +33,7 @@ class SaverContract(
     DeltaRules,
     SerializerRules,
     UpkeepRules,
+    LeanRules,
     GraphRules,
 ):
     """Subclass it and write one fixture, `source`: what `Saver` takes, for an empty store, new for each test.

@@ -197,10 +197,12 @@ class SqlBackend:
     def _found(self, rows: Sequence[Sequence[Any]]) -> Found:
         found = Found()
         restore = self._dialect.unescape
-        for kind, name, ns, id_, number, third, fourth, fifth, sixth, data, *body in rows:
-            if kind == _SEGMENT:
-                found.segments.append(Segment(name, number, data))
-            elif kind == _ROW:
+        for row in rows:
+            if row[0] == _SEGMENT:  # as most are: a long chat has hundreds
+                found.segments.append(Segment(row[1], row[4], row[9]))
+                continue
+            kind, name, ns, id_, number, third, fourth, fifth, sixth, data, *body = row
+            if kind == _ROW:
                 key = Key(restore(name), restore(ns), restore(id_))
                 found.revisions[key.thread] = number
                 try:

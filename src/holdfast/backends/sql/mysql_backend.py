@@ -41,17 +41,15 @@ class MySqlBackend(ProgramBackend):
 
     def _program(self, change: Change) -> Program:
         program = super()._program(change)
+        if change.leans and change.parent_logs is not None:
+            program.parent_logs = self._logs(change.parent_logs)
         if change.rows:
             t = (self._app, change.thread)
             program.puts.append(Put(sql.CLEAR_LABELS, [(*t, *row.key[1:]) for row in change.rows]))
         return program
 
-    def _checks(self, t: tuple[str, str], change: Change) -> list[Check]:
-        leans = list(change.leans.items())
-        return [
-            check_segments(*t, leans) if check.sql is sql.HAS_SEGMENTS else check
-            for check in super()._checks(t, change)
-        ]
+    def _leaning(self, t: tuple[str, str], change: Change) -> Check:
+        return check_segments(*t, list(change.leans.items()))
 
     def _drop(self, t: tuple[str, str], change: Change) -> Iterator[Statement]:
         for statement in super()._drop(t, change):

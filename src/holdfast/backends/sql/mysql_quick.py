@@ -39,6 +39,7 @@ class _Shape(NamedTuple):
     moves: bool
     late: int
     has_parent: bool
+    knows_logs: bool
     leans: int
     added: tuple[tuple[Rows, int], ...]
 
@@ -49,7 +50,9 @@ def is_quick(program: Program) -> bool:
     # A revision has to be looked at before it moves, and a thread that is new has nothing to lean on.
     asks = any(makes or check.sql is sql.REVISION for check in program.checks)
     adds = any(put.into not in _THREADS for put in program.puts)
-    return len(program.threads) == 1 and adds and not program.rest and not asks
+    leans = sum(check.expect for check in program.checks if check.what == "segment")
+    is_too_wide = leans > _MOST_LEANS and program.parent_logs is None
+    return len(program.threads) == 1 and adds and not program.rest and not asks and not is_too_wide
 
 
 def quick_ways(program: Program) -> Iterator[Quick]:
@@ -61,10 +64,13 @@ def quick_ways(program: Program) -> Iterator[Quick]:
     added.sort(key=lambda put: put.into.turn)
     values = [value for put in added for row in put.rows for value in row[2:]]
     parent: Sequence[Any] = ()
+    logs: Sequence[Any] = ()
     leans: Sequence[Any] = ()
     for check in program.checks:
         if check.sql is sql.HAS_PARENT:
             parent = check.params[2:]
+        elif program.parent_logs is not None:
+            logs = (program.parent_logs,)
         else:
             leans = check.params[2:]
     shape = _Shape(
@@ -72,6 +78,7 @@ def quick_ways(program: Program) -> Iterator[Quick]:
         moves=any(put.into is sql.MOVE_THREADS for put in program.puts),
         late=len(late),
         has_parent=bool(parent),
+        knows_logs=bool(logs),
         leans=len(leans) // 2,
         added=tuple((put.into, len(put.rows)) for put in added),
     )
@@ -80,10 +87,10 @@ def quick_ways(program: Program) -> Iterator[Quick]:
         yield Quick(_make_and_put(shape), [*making.rows[0], *values, *behind])
         return
     if len(added) == 1 and added[0].into in _WRITES and parent and late == [parent]:
-        yield Quick(_put_writes(*shape.added[0]), [*parent, *thread, *parent, *values], whole=True)
+        _, id_ = parent
+        yield Quick(_put_writes(*shape.added[0]), [id_, *parent, *thread, *values], whole=True)
     keys = [] if shape.moves else chain.from_iterable(late)
-    if shape.leans <= _MOST_LEANS:
-        yield Quick(_ask_and_put(shape), [*parent, *leans, *keys, *thread, *values])
+    yield Quick(_ask_and_put(shape), [*parent, *logs, *leans, *keys, *thread, *values])
 
 
 @lru_cache(_KEPT_TEXTS)
@@ -102,6 +109,7 @@ def _make_and_put(shape: _Shape) -> str:
 @lru_cache(_KEPT_TEXTS)
 def _ask_and_put(shape: _Shape) -> str:
     joined = [sql.JOIN_PARENT] if shape.has_parent else []
+    joined += [sql.HAS_LOGS] if shape.knows_logs else []
     joined += [sql.JOIN_SEGMENT.format(name=f"s{number}") for number in range(shape.leans)]
     moved = "1" if shape.moves else " OR ".join([sql.IS_LATE] * shape.late) or "0"
     return ";\n".join([sql.LOCK_AND_ASK.format(joined=" ".join(joined), moved=moved), *_puts(shape)])

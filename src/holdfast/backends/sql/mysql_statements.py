@@ -226,20 +226,20 @@ JOIN_PARENT = """
 STRAIGHT_JOIN holdfast_rows parent
 ON parent.t = holdfast_threads.t AND parent.ns = ? AND parent.id = ?
 """
+HAS_LOGS = "AND parent.logs = ?"
 JOIN_SEGMENT = """
 STRAIGHT_JOIN holdfast_segments {name}
 ON {name}.t = holdfast_threads.t AND {name}.log = ? AND {name}.seq = ? AND length({name}.data) > 0
 """
 FOUND_T = "if(row_count() > 0, last_insert_id(), NULL)"
 LAST_T = "last_insert_id()"
-# The number of a thread whose checkpoint is there and is the newest of its namespace. Nobody can change either until
-# the end of the transaction, but others may put writes to it, too.
+# The number of a thread whose checkpoint is there and is the newest of its namespace: if there are newer ones, that is
+# an error, as these are several rows. Nobody can change any of it until the end of the transaction, but others may put
+# writes to it, too.
 SHARED_T = """last_insert_id((
-    SELECT owner.t
-    FROM holdfast_threads owner STRAIGHT_JOIN holdfast_rows r ON r.t = owner.t AND r.ns = ? AND r.id = ?
-    WHERE owner.app = ? AND owner.thread = ? AND NOT EXISTS (
-        SELECT 1 FROM holdfast_rows newer WHERE newer.t = owner.t AND newer.ns = ? AND newer.id > ?
-    )
+    SELECT if(r.id = ?, owner.t, NULL)
+    FROM holdfast_threads owner STRAIGHT_JOIN holdfast_rows r ON r.t = owner.t AND r.ns = ? AND r.id >= ?
+    WHERE owner.app = ? AND owner.thread = ?
     LOCK IN SHARE MODE
 ))"""
 

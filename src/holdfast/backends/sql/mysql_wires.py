@@ -85,8 +85,10 @@ class BlockingWire:
         self._queue.append(job)
 
     def flush(self) -> None:
-        """Commit all that waits, together; several threads may do so at once, each with other jobs."""
-        while jobs := self._waiting():
+        """Commit all that waits now, together; several threads may do so at once, each with other jobs."""
+        left = len(self._queue)
+        while left > 0 and (jobs := self._waiting()):
+            left -= len(jobs)
             held: list[Job] = []
             is_unknown = False
             try:

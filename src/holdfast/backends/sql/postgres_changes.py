@@ -1,9 +1,9 @@
 """Changes as single statements, for Postgres.
 
 A whole put is one statement of data-modifying CTEs, so it is one round trip, one transaction, and one plan
-that the server keeps. What it works on comes as JSON documents and one run of bytes that they
-point into, which cost next to nothing to build; so one statement takes the changes of many threads at once,
-and says of each why it was refused, if it was.
+that the server keeps. A small change that comes alone has what it needs bound value by value (`postgres_alone`).
+For all others it comes as JSON documents and one run of bytes that they point into, which cost next to nothing to
+build; so one statement takes the changes of many threads at once, and says of each why it was refused, if it was.
 
 A statement sees the tables as they were when it began, also after it waited for a lock. So each one
 locks the rows of its threads, without waiting, and compares the revision that it then finds with the one
@@ -11,6 +11,9 @@ that it saw. If they differ, or a thread is locked by somebody else, what it che
 changes nothing there and says "stale", and the second try waits for the lock in a statement of its own,
 first. So changes of threads that nobody else is at never wait for those of others. Late writes, which have to
 move the revision, are sent back as "late" by a statement that shares its locks.
+
+What a change leans on is not looked for one by one, nor even sent, where its parent's row is known to name all of it:
+the logs of that row are compared. If they are others than was thought, that is "stale" too, and the second try looks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from holdfast.backends.sql import postgres_texts as texts
-from holdfast.backends.sql.family import json_of, row_out
+from holdfast.backends.sql.family import json_of
+from holdfast.backends.sql.postgres_alone import alone, answers_for_leans, named_columns
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
 from holdfast.backends.sql.postgres_texts import LOCKED, Lock
 from holdfast.engine.records import Change, Key, Rewrite, Row, Segment, Write
@@ -73,18 +77,20 @@ class Writer:
 
     def batch(self, changes: Sequence[Change], *, lock: Lock) -> Query:
         """The statement that makes changes of different threads; it returns why each was not made, in their order."""
+        by_itself = alone(self._app, changes[0], lock) if len(changes) == 1 else None
+        if by_itself:
+            text, params = by_itself
+            return Query(self._statements.place(text), params)
         documents, blob = Documents([], [], [], [], []), Blob()
         for number, change in enumerate(changes):
-            _describe(number, change, documents, blob)
-        alone = len(changes) == 1
-        given = [] if alone else [documents.changes]
+            _describe(number, change, documents, blob, lock)
         puts = bool(documents.leans or documents.segments or documents.rows)
+        given = [documents.changes]
         given += [documents.leans, documents.segments, documents.rows] if puts else []
         given += [documents.writes] if documents.writes else []
-        text = texts.batch_text(lock, alone=alone, puts=puts, writes=bool(documents.writes))
-        first = [documents.changes[0][name] for name in "hrvnpm"] if alone else []
+        text = texts.batch_text(lock, puts=puts, writes=bool(documents.writes))
         last = [blob.bytes()] if puts or documents.writes else []
-        return Query(self._statements.place(text), [self._app, *first, *map(_dumps, given), *last])
+        return Query(self._statements.place(text), [self._app, *map(_dumps, given), *last])
 
     def pieces(self, change: Change) -> Iterator[Query]:
         """The same for one change of a thread that is locked, in statements that are not too large to be sent.
@@ -200,8 +206,9 @@ def _portions(things: tuple[R, ...], size: Callable[[R], int]) -> Iterator[tuple
         yield tuple(portion)
 
 
-def _describe(number: int, change: Change, documents: Documents, blob: Blob) -> None:
+def _describe(number: int, change: Change, documents: Documents, blob: Blob, lock: Lock) -> None:
     begins = change.creates() and not change.parent
+    by_logs = lock != LOCKED and answers_for_leans(change)
     documents.changes.append(
         {
             "i": number,
@@ -211,10 +218,11 @@ def _describe(number: int, change: Change, documents: Documents, blob: Blob) -> 
             "v": change.revision,
             "n": escape(change.parent.ns) if change.parent else None,
             "p": escape(change.parent.id) if change.parent else None,
+            "g": json_of(change.parent_logs or {}) if by_logs else None,
             "m": moves(change),
         }
     )
-    for log, seq in change.leans.items():
+    for log, seq in () if by_logs else change.leans.items():
         documents.leans.append({"i": number, "l": log, "n": seq})
     for log, seq, data in change.segments:
         at, size = blob.add(data)
@@ -235,16 +243,10 @@ def _each_once(writes: Sequence[Write]) -> Iterable[Write]:
 
 
 def _row(number: int, row: Row, blob: Blob) -> dict[str, Any]:
-    parent, refs, logs, settled, meta, body = row_out(row, json_of(row.logs()))
-    (meta_at, meta_size), (body_at, body_size) = blob.add(meta), blob.add(body)
+    (meta_at, meta_size), (body_at, body_size) = blob.add(row.meta), blob.add(row.body)
     return {
         "i": number,
-        "ns": escape(row.key.ns),
-        "id": escape(row.key.id),
-        "parent": escape(parent),
-        "refs": refs,
-        "logs": logs,
-        "settled": settled,
+        **named_columns(row),
         "labels": [*row.labels],
         "o": meta_at,
         "z": meta_size,

@@ -119,6 +119,7 @@ class Statements:
             raise BadURL(msg)
         self.schema = schema
         self._prefix = sql.Identifier(schema).as_string() + "." if schema else ""
+        self._placed: dict[str, str] = {}
         self.T = self.place(_T)
         self.HEADS = self.place("""
         SELECT 0, threads.thread, r.ns, r.id, threads.revision, r.parent, r.refs, r.logs, r.settled, r.meta
@@ -176,10 +177,14 @@ class Statements:
         """)
 
     def place(self, text: str) -> str:
-        """A statement with its tables where they are."""
-        for table in _TABLES:
-            text = text.replace(f"@{table}", f"{self._prefix}holdfast_{table}")
-        return text
+        """A statement with its tables where they are; there are few, and each is put together once."""
+        placed = self._placed.get(text)
+        if placed is None:
+            placed = text
+            for table in _TABLES:
+                placed = placed.replace(f"@{table}", f"{self._prefix}holdfast_{table}")
+            self._placed[text] = placed
+        return placed
 
     # The tables themselves.
 

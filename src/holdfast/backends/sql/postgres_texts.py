@@ -4,7 +4,8 @@ Placeholders: $1 is the application, $2 the changes of a batch or the thread tha
 stands before a table's short name. Documents have single letters for the keys that come most often:
 
     i  the change's number      h  thread           r  revision for a thread that is new, or null
-    v  revision expected        n, p  namespace and id of the parent    m  whether the revision moves
+    v  revision expected        n, p  namespace and id of the parent    g  logs that its row must have, or null
+    m  whether the revision moves
     l, n  log and number of a segment               o, z  where a value stands in the blob; q, y  a body
     a, b, c, d  where the bytes stand that a rewrite expects
 """
@@ -80,13 +81,12 @@ AND w.value = substring($4::bytea, d.a, d.b)
 
 
 @cache
-def batch_text(lock: Lock, *, alone: bool, puts: bool, writes: bool) -> str:
+def batch_text(lock: Lock, *, puts: bool, writes: bool) -> str:
     """The text of a batch. There are few of them, since each connection has each of them planned.
 
-    First come the changes, as a document, or what one `alone` is about, each by itself, which the server is quicker
-    with. Then documents: with `puts` leans, segments and rows, with `writes` those. The blob is last.
+    Documents come first: the changes, with `puts` leans, segments and rows, with `writes` those. The blob is last.
     """
-    numbers = count(8 if alone else 3)
+    numbers = count(3)
     found: list[str] = []
     reasons: list[str] = []
     effects: list[str] = []
@@ -104,9 +104,10 @@ def batch_text(lock: Lock, *, alone: bool, puts: bool, writes: bool) -> str:
         effects.append(_PUT_WRITES.format(writes=given, blob=_BLOB))
     effects += [] if lock == SHARED else [_MOVE]
     text = _BATCH.format(
-        placed=(_PLACE_ONE if alone else _PLACE_MANY).format(lock=lock),
+        placed=_PLACE.format(lock=lock),
         found="".join(f"{part},\n" for part in found),
         late=late,
+        parent=PARENT_LOGS.format(t="p.t", ns="p.n", id="p.p"),
         reasons="\n".join(reasons),
         effects="".join(f",\n{effect}" for effect in effects),
     )
@@ -114,9 +115,27 @@ def batch_text(lock: Lock, *, alone: bool, puts: bool, writes: bool) -> str:
 
 
 _BLOB = "<blob>"
-_PLACE_MANY = """
+# As one value, since only the key's index can serve that: for three, a plan that is made while the table is empty
+# may walk the whole index of ids.
+PARENT_LOGS = """
+    SELECT logs FROM @rows r WHERE r.t = {t} AND (r.ns, r.id) BETWEEN ({ns}, {id}) AND ({ns}, {id}) OFFSET 0
+"""
+SAME_ROW_AGAIN = """
+    ON CONFLICT (t, ns, id) DO UPDATE SET
+        parent = excluded.parent, refs = excluded.refs, logs = excluded.logs, labels = excluded.labels,
+        meta = excluded.meta, body = excluded.body,
+        settled = CASE WHEN excluded.settled = '{}' THEN old.settled ELSE excluded.settled END
+"""
+# The first stands, or the last where an index is below 0.
+FIRST_OR_LAST_WRITE = """
+    ON CONFLICT (t, ns, id, task, idx, part) DO UPDATE
+    SET channel = excluded.channel, path = excluded.path, value = excluded.value WHERE excluded.idx < 0
+"""
+_PLACE = """
 WITH changes AS MATERIALIZED (
-    SELECT * FROM json_to_recordset($2::json) AS c (i integer, h text, r bigint, v bigint, n text, p text, m boolean)
+    SELECT * FROM json_to_recordset($2::json) AS c (
+        i integer, h text, r bigint, v bigint, n text, p text, g text, m boolean
+    )
 ),
 seen AS MATERIALIZED (
     SELECT c.*, threads.t, threads.revision FROM changes c
@@ -132,7 +151,7 @@ held AS MATERIALIZED (
     SELECT t, revision FROM @threads WHERE t = ANY(ARRAY(SELECT t FROM seen)) ORDER BY t FOR {lock}
 ),
 placed AS MATERIALIZED (
-    SELECT seen.i, seen.h, seen.r, seen.v, seen.n, seen.p, seen.m, coalesce(held.t, born.t) AS t,
+    SELECT seen.i, seen.v, seen.n, seen.p, seen.g, seen.m, coalesce(held.t, born.t) AS t,
         coalesce(seen.revision, 0) AS revision, born.t IS NOT NULL AS is_new,
         CASE
             WHEN seen.t IS NULL THEN seen.r IS NOT NULL AND born.t IS NULL
@@ -141,38 +160,19 @@ placed AS MATERIALIZED (
     FROM seen LEFT JOIN held ON held.t = seen.t LEFT JOIN born ON born.thread = seen.h
 )
 """
-_PLACE_ONE = """
-WITH seen AS MATERIALIZED (SELECT t, revision FROM @threads WHERE app = $1 AND thread = $2),
-held AS MATERIALIZED (SELECT t, revision FROM @threads WHERE app = $1 AND thread = $2 FOR {lock}),
-born AS (
-    INSERT INTO @threads (app, thread, revision)
-    SELECT $1, $2, $3::bigint WHERE $3::bigint IS NOT NULL AND NOT EXISTS (SELECT 1 FROM seen)
-    ON CONFLICT (app, thread) DO NOTHING
-    RETURNING t
-),
-placed AS MATERIALIZED (
-    SELECT 0 AS i, $4::bigint AS v, $5::text AS n, $6::text AS p, $7::boolean AS m,
-        coalesce((SELECT t FROM held), (SELECT t FROM born)) AS t,
-        coalesce((SELECT revision FROM seen), 0) AS revision, EXISTS (SELECT 1 FROM born) AS is_new,
-        CASE
-            WHEN NOT EXISTS (SELECT 1 FROM seen) THEN $3::bigint IS NOT NULL AND NOT EXISTS (SELECT 1 FROM born)
-            ELSE (SELECT revision FROM held) IS DISTINCT FROM (SELECT revision FROM seen)
-        END AS is_stale
-)
-"""
 _BATCH = """{placed},
 {found}judged AS MATERIALIZED (
     SELECT p.i, p.t, p.is_new, p.m OR {late} AS moves,
         CASE
             WHEN p.is_stale THEN 'stale'
             WHEN p.v <> p.revision THEN 'revision'
-            WHEN p.p IS NOT NULL AND (
-                SELECT 1 FROM @rows r WHERE r.t = p.t AND r.ns = p.n AND r.id = p.p OFFSET 0
-            ) IS NULL THEN 'parent'
+            WHEN p.p IS NOT NULL AND parent.logs IS NULL THEN 'parent'
+            WHEN parent.logs <> p.g THEN 'stale'
             {reasons}
             ELSE ''
         END AS why
     FROM placed p
+    LEFT JOIN LATERAL ({parent}) parent ON TRUE
 ){effects}
 SELECT why FROM judged ORDER BY i
 """
@@ -203,21 +203,17 @@ rows AS (
     SELECT j.t, r.ns, r.id, $1, r.parent, r.refs, r.logs, r.settled, r.labels,
         substring({{blob}}, r.o, r.z), substring({{blob}}, r.q, r.y)
     FROM json_to_recordset({{rows}}) AS r {_ROW_COLUMNS} JOIN judged j ON j.i = r.i AND j.why = ''
-    ON CONFLICT (t, ns, id) DO UPDATE SET
-        parent = excluded.parent, refs = excluded.refs, logs = excluded.logs, labels = excluded.labels,
-        meta = excluded.meta, body = excluded.body,
-        settled = CASE WHEN excluded.settled = '{{{{}}}}' THEN old.settled ELSE excluded.settled END
+    {SAME_ROW_AGAIN.replace("{}", "{{}}")}
 )"""
-# The first stands, or the last where an index is below 0. In one order for all who share the lock of a thread: two runs
-# of one graph may write the same, and would wait for each other.
+# In one order for all who share the lock of a thread: two runs of one graph may write the same, and would wait for each
+# other.
 _PUT_WRITES = f"""
 writes AS (
     INSERT INTO @writes (t, ns, id, task, idx, part, channel, path, value)
     SELECT j.t, w.ns, w.id, w.task, w.idx, w.part, w.channel, w.path, substring({{blob}}, w.o, w.z)
     FROM json_to_recordset({{writes}}) AS w {_WRITE_COLUMNS} JOIN judged j ON j.i = w.i AND j.why = ''
-    ORDER BY j.t, w.ns, w.id, w.task, w.idx, w.part
-    ON CONFLICT (t, ns, id, task, idx, part) DO UPDATE
-    SET channel = excluded.channel, path = excluded.path, value = excluded.value WHERE excluded.idx < 0
+    ORDER BY j.t, w.ns COLLATE "C", w.id COLLATE "C", w.task COLLATE "C", w.idx, w.part
+    {FIRST_OR_LAST_WRITE}
 )"""
 _MOVE = """
 moved AS (

@@ -13,6 +13,9 @@ from holdfast.engine.unique import unique
 
 What = Literal["parent", "segment", "revision"]
 
+_MANY = 4
+"""Of so many segments and more, the parent's row answers for all in less time than they take to be looked up."""
+
 
 class Rows(NamedTuple):
     """A statement that takes any number of rows at once. `turn`: those of a lower one come first."""
@@ -57,13 +60,15 @@ class Program:
     """What a wire does in one transaction: checks, then puts by their turn, then all the rest.
 
     If a check does not hold, nothing is done at all. Programs without a rest can be run together.
-    `threads` are those that it changes, for engines that have to lock them first.
+    `threads` are those that it changes, for engines that have to lock them first. Where the parent's row says of its
+    logs what `parent_logs` does, the segments that are asked for are there.
     """
 
     threads: Sequence[tuple[str, str]]
     checks: list[Check] = field(default_factory=list)
     puts: list[Put] = field(default_factory=list)
     rest: list[Statement] = field(default_factory=list)
+    parent_logs: bytes | None = None
 
 
 class WritingDialect(Dialect, Protocol):
@@ -72,6 +77,7 @@ class WritingDialect(Dialect, Protocol):
     REVISION: str
     HAS_PARENT: str
     HAS_SEGMENTS: str
+    HAS_LEANS: str
     TOUCH_THREADS: Rows
     BUMP_THREADS: Rows
     MOVE_THREADS: Rows
@@ -156,9 +162,17 @@ class ProgramBackend(SqlBackend):
             checks.append(Check(self._dialect.REVISION, t, change.revision, "revision"))
         if change.parent:
             checks.append(Check(self._dialect.HAS_PARENT, (*t, *change.parent[1:]), 1, "parent"))
-        if leans := change.leans:
-            checks.append(Check(self._dialect.HAS_SEGMENTS, (self._logs(leans), *t), len(leans), "segment"))
+        if change.leans:
+            checks.append(self._leaning(t, change))
         return checks
+
+    def _leaning(self, t: tuple[str, str], change: Change) -> Check:
+        leans, parent, parent_logs = change.leans, change.parent, change.parent_logs
+        each = (self._logs(leans), *t)
+        if parent is None or parent_logs is None or len(leans) < _MANY:
+            return Check(self._dialect.HAS_SEGMENTS, each, len(leans), "segment")
+        at_once = (*t, *parent[1:], self._logs(parent_logs), len(leans))
+        return Check(self._dialect.HAS_LEANS, (*at_once, *each), len(leans), "segment")
 
     def _put_writes(self, t: tuple[str, str], writes: Sequence[Write]) -> Iterator[Put]:
         yield Put(self._dialect.MOVE_LATE_THREADS, [(*t, *key[1:]) for key in {write.key for write in writes}])

@@ -8,9 +8,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from holdfast.backends.sql.programs import Program, ProgramWire, Put, Rows, What
 from holdfast.backends.sql.schema import Migration
@@ -48,7 +49,7 @@ class Queue(ProgramWire, Protocol):
         ...
 
     def flush(self) -> None:
-        """Commit all that waits, together."""
+        """Commit all that waits now, together."""
         ...
 
 
@@ -83,10 +84,12 @@ def finish(jobs: Sequence[Job]) -> None:
         if job.future is not None:
             waiting[job.future.get_loop()].append(job)
     for loop, finished in waiting.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, finished)
-        except RuntimeError:  # the loop was closed, and nobody waits any more
-            continue
+        _call(loop, _resolve, finished)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
+    with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+        loop.call_soon_threadsafe(function, *args)
 
 
 def _resolve(jobs: Sequence[Job]) -> None:
@@ -96,6 +99,15 @@ def _resolve(jobs: Sequence[Job]) -> None:
                 job.future.set_exception(failure)
             else:
                 job.future.set_result(None)
+
+
+@dataclass(slots=True)
+class _Lead:
+    """How far a loop is with having committed what its tasks wrote: about to, at it so many times, or held back."""
+
+    is_near: bool = False
+    under_way: int = 0
+    is_held_back: bool = False
 
 
 class AsyncioWire:
@@ -110,7 +122,7 @@ class AsyncioWire:
 
     def _start(self) -> None:
         writers, readers = self._sizes
-        self._waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        self._leads: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lead] = WeakKeyDictionary()
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix=f"holdfast-{self._name}-writer")
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"holdfast-{self._name}-reader")
 
@@ -139,10 +151,7 @@ class AsyncioWire:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self._blocking.enqueue(Job(program, done))
-        if loop not in self._waiting:
-            # When every task that is ready now has had its turn, so that they are committed together.
-            self._waiting.add(loop)
-            loop.call_soon(self._lead, loop)
+        self._lead_soon(loop, self._leads.setdefault(loop, _Lead()))
         await done
 
     async def close(self) -> None:
@@ -156,12 +165,36 @@ class AsyncioWire:
 
         await asyncio.get_running_loop().run_in_executor(None, stop)
 
-    def _lead(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting.discard(loop)
+    def _lead_soon(self, loop: asyncio.AbstractEventLoop, lead: _Lead) -> None:
+        """When every task that is ready now has had its turn, so that they are committed together."""
+        if not lead.is_near:
+            lead.is_near = True
+            loop.call_soon(self._lead, loop, lead)
+
+    def _lead(self, loop: asyncio.AbstractEventLoop, lead: _Lead) -> None:
+        lead.is_near = False
+        # Those whom a commit under way is for will soon have more to write: the next one is for them, too.
+        lead.is_held_back = lead.under_way >= self._sizes[0]
+        if lead.is_held_back:
+            return
+        lead.under_way += 1
         try:
-            self._submit(self._writers, self._blocking.flush)
+            flushed = self._submit(self._writers, self._blocking.flush)
         except Closed:
             self._blocking.flush()  # nobody else will: each of them fails, and is told so
+            self._led(loop, lead)
+        else:
+            flushed.add_done_callback(lambda _: self._tell(loop, lead))
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, lead: _Lead) -> None:
+        _call(loop, self._led, loop, lead)
+        if lead.is_held_back and not loop.is_running():
+            self._blocking.flush()  # nobody else will before somebody writes again, which may be long after
+
+    def _led(self, loop: asyncio.AbstractEventLoop, lead: _Lead) -> None:
+        lead.under_way -= 1
+        if lead.is_held_back:
+            self._lead_soon(loop, lead)
 
     async def _hop(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._submit(pool, work))

@@ -149,10 +149,12 @@ class BlockingWire:
         self._queue.append(job)
 
     def flush(self) -> None:
-        """Commit all that waits, together."""
+        """Commit all that waits now, together. What comes meanwhile has somebody of its own to do so."""
         with self._turn:
-            while self._queue:
-                jobs = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
+            left = len(self._queue)
+            while left:
+                jobs = [self._queue.popleft() for _ in range(min(left, MOST_AT_ONCE))]
+                left -= len(jobs)
                 try:
                     self._commit(jobs)
                 finally:

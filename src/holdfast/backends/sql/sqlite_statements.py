@@ -193,6 +193,10 @@ HAS_SEGMENTS: str = f"""(
     SELECT count(*) FROM json_each(?) needed
     CROSS JOIN holdfast_segments s ON s.t = {T} AND s.log = needed.key AND s.seq = needed.value AND length(s.data) > 0
 )"""
+# What the parent's row names is there; only if it names something else than it should, each one is looked for.
+HAS_LEANS: str = f"""
+CASE (SELECT logs FROM holdfast_rows WHERE t = {T} AND ns = ? AND id = ?) WHEN ? THEN ? ELSE {HAS_SEGMENTS} END
+"""
 
 TOUCH_THREADS = Rows(
     0, "INSERT INTO holdfast_threads (app, thread, revision) VALUES ", "(?, ?, ?)", " ON CONFLICT DO NOTHING"
