@@ -168,6 +168,38 @@ async def test_more_channels_than_a_transaction_has_parts(half: Half) -> None:
     assert await half.another().values("t") == values
 
 
+def test_a_wide_state_is_one_condition(corner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one is paid for: the parent's row answers for all that a put leans on, however much that is.
+
+    One that was put before rows said what they need has each of them looked for, once.
+    """
+    sent: list[int] = []
+    transact = Wire.transact
+
+    async def noted(self: Wire, parts: Any) -> None:
+        sent.append(sum("ConditionCheck" in part for part in parts))
+        await transact(self, parts)
+
+    monkeypatch.setattr(Wire, "transact", noted)
+    values = {f"c{number}": [LONG, number] for number in range(60)}
+    half = Half(corner, "sync")
+    asyncio.run(half.save("t", name(0), values))
+    for number in (1, 2):
+        sent.clear()
+        asyncio.run(half.save("t", name(number), values | {"c0": [LONG, number]}, parent=name(number - 1)))
+        assert sent == [1]
+    client = client_of(corner)
+    for item in items_of(corner):
+        if item["s"]["B"].startswith(keys.ROW) and "o" in item:
+            key = {"p": item["p"], "s": item["s"]}
+            client.update_item(TableName=table_of(corner), Key=key, UpdateExpression="REMOVE o")
+    sent.clear()
+    asyncio.run(half.save("t", name(3), values, parent=name(2)))
+    assert sent == [1, 61]
+    assert asyncio.run(half.another().values("t")) == values
+    asyncio.run(half.close())
+
+
 @pytest.mark.parametrize("length", [700, 878, 879, 880, 900, 5000])
 async def test_long_names_are_in_order(half: Half, length: int) -> None:
     """Names that a key has no room for sort as others do: ids within a thread and over all, and threads."""

@@ -20,6 +20,7 @@ import holdfast
 from holdfast.backends.firestore import backend as firestore_backend
 from holdfast.backends.firestore import names, pages
 from holdfast.backends.firestore.access import Access
+from holdfast.backends.firestore.wires import Transaction
 from holdfast.backends.packing import place
 from holdfast.engine.records import Change, Key, Query, Ref, Rewrite, Row, Segment, Write
 from holdfast.errors import BadURL, Conflict, SchemaTooNew, StoreError
@@ -285,6 +286,28 @@ class TestPieces:
         with pytest.raises(StoreError, match="can't be written anew"):
             run(backend.apply(Change("t", rewrites=rewrites)))
         assert {segment.data for segment in run(backend.find(Query("t"))).segments} == {b"data"}
+
+
+@BOTH
+async def test_a_wide_state_is_few_documents_to_read(monkeypatch: pytest.MonkeyPatch, half: HalfName) -> None:
+    """Each one is paid for: the parent's row answers for all that a put leans on, however much that is."""
+    asked: list[int] = []
+    ask = Transaction.ask
+
+    async def noted(self: Transaction, *requests: Any) -> Any:
+        asked.extend(len(request.documents) for request in requests)
+        return await ask(self, *requests)
+
+    values = {f"c{number}": [LONG, number] for number in range(60)}
+    saver = Half(corner(), half)
+    await saver.save("t", name(0), values)
+    monkeypatch.setattr(Transaction, "ask", noted)
+    for number in (1, 2):
+        asked.clear()
+        await saver.save("t", name(number), values | {"c0": [LONG, number]}, parent=name(number - 1))
+        assert asked == [4]  # the head, the parent, and what must not be there: the row and its segment
+    assert await saver.another().values("t") == values | {"c0": [LONG, 2]}
+    await saver.close()
 
 
 def test_payloads_lie_where_the_exemptions_are() -> None:

@@ -29,6 +29,15 @@ def unpack_settled(packed: bytes) -> dict[str, Ref]:
     return {name: _ref(pair) for name, pair in stored.items()}
 
 
+def needs_just(packed: bytes, logs: Mapping[str, int]) -> bool:
+    """Whether packed references are to these logs and no others; damaged ones are not."""
+    try:
+        refs = unpack_refs(packed)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it: the row says nothing then
+        return False
+    return {ref.log: ref.seq for ref in refs.values() if ref and ref.log} == logs
+
+
 def row_of(key: Key, parent: str | None, refs: bytes, settled: bytes, *, meta: bytes, body: bytes) -> Row:
     """A row from what is stored of it; `Unreadable` if it is not what was put there."""
     try:

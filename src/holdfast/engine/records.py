@@ -171,6 +171,10 @@ class Change(NamedTuple):
         """
         return bool(self.rows or self.settle or self.drop_rows or self.rewrites) or self.trim is not None
 
+    def parent_answers(self) -> bool:
+        """Whether the parent's row, if it names the logs that it is thought to, answers for all that this leans on."""
+        return bool(self.leans) and self.parent is not None and self.parent_logs is not None
+
     def creates(self) -> bool:
         """Whether it brings records of its own. Only then does it begin a thread that is not there."""
         return bool(self.rows or self.segments or self.writes)

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 import ormsgpack
@@ -151,6 +152,8 @@ def row_item(place: bytes, row: Row, epoch: bytes, settled: bytes, version: int)
         "b": binary(row.body),
         "k": number(version),
     } | _names(row.key.ns, row.key.id)
+    if logs := row.logs():
+        item["o"] = binary(mark_of(logs))
     if row.parent is not None:
         item["h"] = text(row.parent)
     if settled:
@@ -158,6 +161,11 @@ def row_item(place: bytes, row: Row, epoch: bytes, settled: bytes, version: int)
     if row.labels:
         item["l"] = {"BS": pack_labels(row.labels)}
     return item
+
+
+def mark_of(logs: Mapping[str, int]) -> bytes:
+    """What a row's item has of the logs that it needs, to be compared in a condition."""
+    return blake2b(ormsgpack.packb(sorted(logs.items())), digest_size=12).digest()
 
 
 def index_item(application: keys.Application, place: bytes, row: Row, epoch: bytes) -> Item:

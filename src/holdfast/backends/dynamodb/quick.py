@@ -2,6 +2,9 @@
 
 The first try takes it for granted that the row is new, that it is the newest of its thread, and that the thread is as
 it was last seen. Where that does not hold, DynamoDB answers with what is there instead, and the next try knows.
+
+Each condition is paid for like a write. So what a change leans on is not asked for one by one where the parent's row,
+which has to be asked for anyway, names all of it.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,6 +22,7 @@ from holdfast.backends.dynamodb.items import (
     index_item,
     int_of,
     key_of,
+    mark_of,
     number,
     row_item,
     segment_item,
@@ -54,7 +58,8 @@ def is_quick(change: Change) -> bool:
     if not change.creates() or any(row.key == change.parent for row in change.rows):
         return False
     tasks = len({(write.key, write.task) for write in change.writes})
-    parts = len(change.segments) + len(change.leans) + tasks + _SPARE  # and what is too long for a task's own item
+    leans = 0 if change.parent_answers() else len(change.leans)
+    parts = len(change.segments) + leans + tasks + _SPARE  # and what is too long for a task's own item
     size = sum(len(segment.data) + 200 for segment in change.segments) + sum(
         len(write.value) + len(write.channel) + len(write.path) + 200 for write in change.writes
     )
@@ -101,6 +106,7 @@ class Quick:
         self._row: Row | None = change.rows[0] if change.rows else None
         self._old_row: Item | None = None
         self._is_latest = True
+        self._by_parent = change.parent_answers()
         self._learnt = 0
         self._tasks = _by_task(change.writes)
         self._old_tasks: dict[bytes, Item] = {}
@@ -208,8 +214,12 @@ class Quick:
         change, mine = self._change, {":e": binary(epoch)}
         if change.parent is not None:
             place = Place(self._place, keys.row(change.parent.ns, change.parent.id))
-            parts.add(check_part(self._table, place, "e = :e", mine), _refuse("parent"))
-        for log, seq in change.leans.items():
+            if self._by_parent:
+                values = mine | {":o": binary(mark_of(change.parent_logs or {}))}
+                parts.add(check_part(self._table, place, "e = :e AND o = :o", values), self._not_as_thought)
+            else:
+                parts.add(check_part(self._table, place, "e = :e", mine), _refuse("parent"))
+        for log, seq in () if self._by_parent else change.leans.items():
             place = Place(self._place, keys.segment(log, seq))
             condition = "e = :e AND size(v) > :nothing"
             values = mine | {":nothing": number(0)}
@@ -217,6 +227,10 @@ class Quick:
         for segment in change.segments:
             item = self._lifetime.stamp(segment_item(self._place, segment, epoch))
             parts.add(put_part(self._table, item, "attribute_not_exists(p)"), _refuse("segment"))
+
+    async def _not_as_thought(self, _: Item | None) -> None:
+        """The parent is gone, or needs other logs: the next try asks for each thing by itself."""
+        self._by_parent = False
 
     # Rows and writes.
 

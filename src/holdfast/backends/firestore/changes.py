@@ -3,6 +3,9 @@
 A transaction reads the thread's head and whatever the change leans on, checks all of it, and commits. Everything that
 alters rows writes the head, and everything else has at least read it: so two changes to one thread are never made at
 once, and none is made to a life of it that has ended.
+
+Each document that is read is paid for. So what a change leans on is not read where its parent's row, which has to be
+read anyway, names all of it.
 """
 
 from collections import defaultdict
@@ -22,7 +25,7 @@ from holdfast.backends.firestore.documents import (
 from holdfast.backends.firestore.names import digest
 from holdfast.backends.firestore.pages import PER_GET, PER_QUERY, chunks
 from holdfast.backends.firestore.wires import Transaction
-from holdfast.backends.packing import pack_refs
+from holdfast.backends.packing import needs_just, pack_refs
 from holdfast.engine.records import Change, Key, Record, Row, Segment, Write
 from holdfast.engine.unique import unique
 from holdfast.errors import Conflict
@@ -33,6 +36,7 @@ LARGEST = 9 << 20
 _SMALL = tuple(
     f"data.{name}" for name in ("thread", "born", "revision", "rows", "latest", "made", "token", "size", "ns", "id")
 )
+_REFS = "data.refs"
 _NAMES = tuple(f"data.{name}" for name in ("born", "log", "seq", "size", "ns", "id"))
 
 Documents = Mapping[str, Any]
@@ -81,6 +85,7 @@ class Attempt:
         self._mark = new_token()
         self._born = f"{unique(96):024x}"
         self._may_be_partial = may_be_partial
+        self._by_parent = change.parent_answers()
         self.is_partial = False
 
     async def body(self, transaction: Transaction) -> Sequence[Any]:
@@ -91,7 +96,10 @@ class Attempt:
         head = head_of(stored) if stored else None
         if head and head.has_made(self._mark):
             return []
-        living = {name: one for name, one in found.items() if head and born_of(one) == head.born}
+        living = _living(found, head)
+        if self._by_parent and not self._parent_answers(living):
+            self._by_parent = False
+            living |= _living(await look_up(transaction, places, self._leans(), _SMALL), head)
         self._check(head, living)
         if head is None and not change.creates():
             return []
@@ -118,12 +126,22 @@ class Attempt:
         names = [
             places.head(change.thread),
             *(places.row(key) for key in keys),
-            *(places.segment(change.thread, log, seq) for log, seq in change.leans.items()),
+            *(() if self._by_parent else self._leans()),
             *(places.segment(change.thread, log, seq) for log, seq, _ in change.segments),
             *(places.write(parts[0]._replace(part=0), "") for parts in groups(self._writes())),
             *([places.row(change.parent)] if change.parent else ()),
         ]
-        return await look_up(transaction, places, list(dict.fromkeys(names)), _SMALL)
+        fields = (*_SMALL, _REFS) if self._by_parent else _SMALL
+        return await look_up(transaction, places, list(dict.fromkeys(names)), fields)
+
+    def _leans(self) -> list[str]:
+        return [self._places.segment(self._change.thread, log, seq) for log, seq in self._change.leans.items()]
+
+    def _parent_answers(self, living: Documents) -> bool:
+        """Whether the parent's row says of its logs what it is thought to."""
+        parent, logs = self._change.parent, self._change.parent_logs
+        row = living.get(self._places.row(parent)) if parent else None
+        return row is not None and logs is not None and needs_just(data_of(row)["refs"].bytes_value, logs)
 
     def _writes(self) -> Iterable[Write]:
         yield from self._change.writes
@@ -138,8 +156,8 @@ class Attempt:
             raise Conflict("revision")
         if change.parent and places.row(change.parent) not in living:
             raise Conflict("parent")
-        for log, seq in change.leans.items():
-            segment = living.get(places.segment(change.thread, log, seq))
+        for name in () if self._by_parent else self._leans():
+            segment = living.get(name)
             if segment is None or not data_of(segment)["size"].integer_value:
                 raise Conflict("segment")
         for log, seq, _ in change.segments:
@@ -279,6 +297,11 @@ async def look_up(transaction: Transaction, places: Places, names: Sequence[str]
     if requests:
         answers += await transaction.ask(*requests)
     return {one.name: one for answer in answers for one in answer.documents}
+
+
+def _living(found: Documents, head: Head | None) -> dict[str, Any]:
+    """Those that are of the life that a thread has now."""
+    return {name: one for name, one in found.items() if head and born_of(one) == head.born}
 
 
 def born_of(one: Any) -> str:

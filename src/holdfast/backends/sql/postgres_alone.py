@@ -32,7 +32,7 @@ Statement = tuple[str, list[Any]]
 
 def alone(app: str, change: Change, lock: Lock) -> Statement | None:
     """The statement that makes a change and returns why it did not; None for one that takes documents."""
-    if change.leans and not answers_for_leans(change):
+    if change.leans and not change.parent_answers():
         return None
     if lock == EXCLUSIVE and _is_put(change):
         return _put(app, change)
@@ -52,11 +52,6 @@ def named_columns(row: Row) -> dict[str, Any]:
         "logs": logs,
         "settled": settled,
     }
-
-
-def answers_for_leans(change: Change) -> bool:
-    """Whether the parent's row, if it is as it was seen, says that all is there that a change leans on."""
-    return bool(change.leans) and change.parent is not None and change.parent_logs is not None
 
 
 def _is_put(change: Change) -> bool:
@@ -116,7 +111,7 @@ class Checks(NamedTuple):
 
 
 def _checks(change: Change) -> Checks:
-    return Checks(change.parent is not None, answers_for_leans(change), change.revision is not None)
+    return Checks(change.parent is not None, change.parent_answers(), change.revision is not None)
 
 
 def _checked(app: str, change: Change) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import orjson
 
 from holdfast.backends.sql import postgres_texts as texts
 from holdfast.backends.sql.family import json_of
-from holdfast.backends.sql.postgres_alone import alone, answers_for_leans, named_columns
+from holdfast.backends.sql.postgres_alone import alone, named_columns
 from holdfast.backends.sql.postgres_statements import Query, Statements, escape
 from holdfast.backends.sql.postgres_texts import LOCKED, Lock
 from holdfast.engine.records import Change, Key, Rewrite, Row, Segment, Write
@@ -208,7 +208,7 @@ def _portions(things: tuple[R, ...], size: Callable[[R], int]) -> Iterator[tuple
 
 def _describe(number: int, change: Change, documents: Documents, blob: Blob, lock: Lock) -> None:
     begins = change.creates() and not change.parent
-    by_logs = lock != LOCKED and answers_for_leans(change)
+    by_logs = lock != LOCKED and change.parent_answers()
     documents.changes.append(
         {
             "i": number,
