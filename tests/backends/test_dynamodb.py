@@ -33,12 +33,13 @@ import holdfast
 from holdfast.backends import dynamodb
 from holdfast.backends.dynamodb import keys, lifetime
 from holdfast.backends.dynamodb.backend import DynamoBackend
+from holdfast.backends.dynamodb.reads import Reads
 from holdfast.backends.dynamodb.wire import Wire
 from holdfast.engine.records import Change, Key, Query, Row, Segment, Write
 from holdfast.errors import BadURL, Closed, Conflict, SchemaTooNew, StoreError, Unreadable
 from holdfast.run import run
 from holdfast.testing import Half
-from holdfast.testing.half import LONG, config_of, name
+from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 from holdfast.url import open_store
 
 
@@ -198,6 +199,27 @@ def test_a_wide_state_is_one_condition(corner: str, monkeypatch: pytest.MonkeyPa
     assert sent == [1, 61]
     assert asyncio.run(half.another().values("t")) == values
     asyncio.run(half.close())
+
+
+@pytest.mark.parametrize("how", ["get_tuple", "list"])
+def test_a_log_that_is_closed_while_it_is_read(corner: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the row named was rolled back since: it is read again, and what is left is whole."""
+    value = [LONG, 1]
+    with holdfast.Saver(corner) as writer, holdfast.Saver(corner) as reader:
+        writer.put(config_of("t"), checkpoint_of(name(1), {"a": value}), {"run_id": "one"}, {})
+        parent = config_of("t", name(1))
+        writer.put(parent, checkpoint_of(name(2), {"a": [*value, 2]}), {"run_id": "two"}, {})
+        needed, rolled_back = Reads._needed, []
+
+        async def meanwhile(self: Reads, *args: Any) -> Any:
+            if not rolled_back:
+                rolled_back.append(True)
+                writer.delete_for_runs(["two"])
+            return await needed(self, *args)
+
+        monkeypatch.setattr(Reads, "_needed", meanwhile)
+        found = [reader.get_tuple(config_of("t"))] if how == "get_tuple" else [*reader.list(config_of("t"))]
+        assert [one and one.checkpoint["channel_values"] for one in found] == [{"a": value}]
 
 
 @pytest.mark.parametrize("length", [700, 878, 879, 880, 900, 5000])

@@ -231,6 +231,13 @@ def test_anything_else_is_refused(client: Any) -> None:
         holdfast.Saver(client)
 
 
+@pytest.mark.parametrize("schema", ["x" * 64, "a;b", "ä"])
+def test_a_schema_that_would_be_another_one_is_refused(schema: str) -> None:
+    """Of a name that is too long, the server takes the beginning, which may be another's."""
+    with pytest.raises(BadURL, match="schema"):
+        holdfast.Saver(f"postgresql://db.example/agents?schema={schema}")
+
+
 def test_rows_are_read_as_tuples_whatever_the_connection_likes(url: str) -> None:
     """Also with a cursor class and a row factory that its owner set."""
 

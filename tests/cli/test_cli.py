@@ -332,7 +332,9 @@ def test_a_serializer_that_cant_be_had_is_one_line(shop: Shop, name: str, says: 
 def test_only_debug_shows_where_an_error_comes_from(shop: Shop) -> None:
     process = shop.start("schema", "lock", "--serde", "shop.nowhere:serde", "--debug")
     assert "Traceback" in process.communicate(timeout=60)[1]
-    assert "Traceback" not in shop.run("schema", "lock", "--serde", "shop.nowhere:serde").stderr
+    found = shop.run("schema", "lock", "--serde", "shop.nowhere:serde")
+    assert "Traceback" not in found.stderr
+    assert (process.returncode, found.returncode) == (2, 2)
 
 
 # Verify.

@@ -1,6 +1,7 @@
 """The commands: what they are called, what they take, what they say about themselves."""
 
 import sys
+import traceback
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
@@ -56,8 +57,9 @@ def run() -> None:
         app()
     except HoldfastError as error:
         if State.debug:
-            raise
-        Screen().warn(f"{type(error).__name__}: {error}", "bold red")
+            traceback.print_exc()
+        else:
+            Screen().warn(f"{type(error).__name__}: {error}", "bold red")
         raise SystemExit(_FAILED) from None
 
 

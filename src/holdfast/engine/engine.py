@@ -160,10 +160,8 @@ class Engine:
         key = Key(thread_of(config), namespace_of(config), id_)
         task, path = text(task, "task_id"), text(path, "task_path")
         records = tuple(
-            self._write(
-                Write(key, task, WRITES_IDX_MAP.get(channel, position), text(channel, "channel"), path, b""), value
-            )
-            for position, (channel, value) in enumerate(writes)
+            self._write(Write(key, task, WRITES_IDX_MAP.get(name, position), name, path, b""), value)
+            for position, (name, value) in enumerate((text(channel, "channel"), value) for channel, value in writes)
         )
         if not records:
             return

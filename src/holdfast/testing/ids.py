@@ -185,6 +185,8 @@ class IdRules(Suite):
         with pytest.raises(BadConfig):
             await half.put_writes(config_of("t", name(1)), [("a", 1)], "task", wrong)
         with pytest.raises(BadConfig):
+            await half.put_writes(config_of("t", name(1)), [(wrong, 1)], "task")
+        with pytest.raises(BadConfig):
             await half.list(config_of("t"), before=config_of("t", wrong))
         assert await half.ids() == [name(1)]
 

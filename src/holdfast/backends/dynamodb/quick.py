@@ -211,7 +211,8 @@ class Quick:
     # What it leans on.
 
     def _add_conditions(self, parts: Parts, epoch: bytes) -> None:
-        change, mine = self._change, {":e": binary(epoch)}
+        change = self._change
+        mine: Item = {":e": binary(epoch)}
         if change.parent is not None:
             place = Place(self._place, keys.row(change.parent.ns, change.parent.id))
             if self._by_parent:

@@ -31,6 +31,7 @@ _MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _CHARSETS = ("utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary")
 _PORT = 3306
 _LONGEST = 86_400
+_MOST_CONNECTIONS = 10_000
 
 
 def open_mysql(url: URL) -> Store:
@@ -55,7 +56,7 @@ def open_mysql(url: URL) -> Store:
         options=options,
         timeout=_number(url, "timeout", 10, smallest=0.001),
         retry=_number(url, "retry", 30),
-        pool=int(_number(url, "pool", 8, smallest=1)),
+        pool=int(_number(url, "pool", 8, smallest=1, largest=_MOST_CONNECTIONS)),
         read_only=url.read_only,
         tls=_tls(url, mode),
         needs_tls=mode not in ("disabled", "preferred"),
@@ -129,12 +130,12 @@ def _name(url: URL) -> str:
     return f"{url.scheme}://{user}{host}{f':{url.port}' if url.port else ''}{url.path}"
 
 
-def _number(url: URL, option: str, default: float, *, smallest: float = 0) -> float:
+def _number(url: URL, option: str, default: float, *, smallest: float = 0, largest: float = _LONGEST) -> float:
     try:
         number = float(url.options.get(option, default))
     except ValueError:
         number = -1
-    if not smallest <= number <= _LONGEST:
-        msg = f"{option} must be a number from {smallest:g} to {_LONGEST:g}, not {url.options[option]!r}"
+    if not smallest <= number <= largest:
+        msg = f"{option} must be a number from {smallest:g} to {largest:g}, not {url.options[option]!r}"
         raise BadURL(msg)
     return number

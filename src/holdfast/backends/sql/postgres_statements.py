@@ -91,6 +91,7 @@ _T = "(SELECT t FROM @threads WHERE app = ? AND thread = ?)"
 
 # Schemas are the only names that get into a statement's text.
 _SCHEMA = frozenset(ascii_letters + digits + "_-$ .")
+_LONGEST_SCHEMA = 63  # of a longer one the server takes the beginning, which another may have, too
 
 _SEGMENTS_OF = """
 SELECT s.log, s.seq, s.data FROM @segments s
@@ -115,7 +116,10 @@ class Statements:
 
     def __init__(self, schema: str = "") -> None:
         if not _SCHEMA.issuperset(schema):
-            msg = f"a schema can't be called {schema!r} here: it may have letters, digits, _, - and $ in it"
+            msg = f"a schema can't be called {schema!r} here: it may have letters, digits, blanks, and any of _-$."
+            raise BadURL(msg)
+        if len(schema) > _LONGEST_SCHEMA:
+            msg = f"the schema's name has {len(schema)} letters, and Postgres tells {_LONGEST_SCHEMA} apart: {schema!r}"
             raise BadURL(msg)
         self.schema = schema
         self._prefix = sql.Identifier(schema).as_string() + "." if schema else ""
