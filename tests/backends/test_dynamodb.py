@@ -209,7 +209,8 @@ def test_a_log_that_is_closed_while_it_is_read(corner: str, how: str, monkeypatc
         writer.put(config_of("t"), checkpoint_of(name(1), {"a": value}), {"run_id": "one"}, {})
         parent = config_of("t", name(1))
         writer.put(parent, checkpoint_of(name(2), {"a": [*value, 2]}), {"run_id": "two"}, {})
-        needed, rolled_back = Reads._needed, []
+        needed = Reads._needed
+        rolled_back: list[bool] = []
 
         async def meanwhile(self: Reads, *args: Any) -> Any:
             if not rolled_back:
