@@ -1,6 +1,7 @@
 """Buckets: servers that are killed, requests and replies that are lost, rivals, and rights that are missing."""
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -278,6 +279,28 @@ def test_one_saver_in_many_loops(bucket: str) -> None:
     asyncio.run(saver.aclose())
     with pytest.raises(Closed):
         asyncio.run(saver.aget_tuple(config_of("t")))
+
+
+@pytest.mark.parametrize("end", ["dropped", "close", "aclose"])
+def test_a_saver_leaves_no_threads_behind(bucket: str, end: str) -> None:
+    """Whether it is closed, by either half, or nobody has it any more."""
+    before = {*threading.enumerate()}
+    saver: Any = holdfast.Saver(with_options(bucket, namespace=f"threads-{end}"))
+    for number in range(3):
+        put(saver, config_of(f"t{number}"), some_values(1))
+    assert len([*saver.list(None)]) == 3
+    begun = [thread for thread in threading.enumerate() if thread not in before]
+    assert begun
+    if end == "close":
+        saver.close()
+    elif end == "aclose":
+        asyncio.run(saver.aclose())
+    else:
+        del saver
+        gc.collect()
+    for thread in begun:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_fork(bucket: str) -> None:

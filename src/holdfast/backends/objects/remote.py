@@ -216,36 +216,64 @@ class Remote(ABC):
         return StoreError(f"{self.where(name)}: {said}{'; ' if hint else ''}{hint}")
 
 
+class Workers:
+    """Threads for blocking callers: begun when they are first needed, ended by `close`, or with the last who has this.
+
+    What a thread begins with, it holds for as long as it lives. Were that a method of ours, they would live for ever.
+    """
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def are_here(self) -> bool:
+        """Whether this is one of them."""
+        return getattr(self._here, "is_worker", False)
+
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Do the same for many, at once."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AT_ONCE, "holdfast-objects", _enlist, (self._here,))
+        try:
+            found = self._pool.map(work, items)
+        except RuntimeError as error:
+            msg = "the saver was closed"
+            raise Closed(msg) from error
+        return list(found)
+
+    def close(self, *, wait: bool) -> None:
+        """End them, once they have done what is under way."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait)
+
+
+def _enlist(here: threading.local) -> None:
+    here.is_worker = True
+
+
 class BlockingRemote(Remote):
     """For blocking callers."""
 
-    def __init__(self, bucket: Bucket, *, read_only: bool) -> None:
+    def __init__(self, bucket: Bucket, workers: Workers, *, read_only: bool) -> None:
         super().__init__(bucket, read_only=read_only)
         self.alone = ThreadSlots().alone
-        self._pool: ThreadPoolExecutor | None = None
-        self._here = threading.local()
+        self._workers = workers
 
     async def each(self, work: Callable[[T], Awaitable[R]], items: Iterable[T], /) -> list[R]:
         """In threads, unless this is one of them."""
         todo = list(items)
-        if len(todo) < 2 or getattr(self._here, "is_worker", False):  # noqa: PLR2004 - one is done at once
+        if len(todo) < 2 or self._workers.are_here():  # noqa: PLR2004 - one is done at once
             return [await work(item) for item in todo]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_AT_ONCE, "holdfast-objects", self._enlist)
 
         async def done(item: T) -> R:
             return await work(item)
 
-        return list(self._pool.map(lambda item: run(done(item)), todo))
+        return self._workers.map(lambda item: run(done(item)), todo)
 
     async def close(self) -> None:
         """Let the threads go."""
         await super().close()
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def _enlist(self) -> None:
-        self._here.is_worker = True
+        self._workers.close(wait=True)
 
     async def _do(self, operation: str, *args: Any, **options: Any) -> Any:
         found = getattr(obstore, operation)(self._bucket.client, *args, **options)
@@ -260,9 +288,10 @@ class BlockingRemote(Remote):
 class AsyncioRemote(Remote):
     """For any event loop: obstore's own threads do the work, and belong to none."""
 
-    def __init__(self, bucket: Bucket, *, read_only: bool) -> None:
+    def __init__(self, bucket: Bucket, workers: Workers, *, read_only: bool) -> None:
         super().__init__(bucket, read_only=read_only)
         self.alone = LoopSlots().alone
+        self._workers = workers
 
     async def each(self, work: Callable[[T], Awaitable[R]], items: Iterable[T], /) -> list[R]:
         """In tasks, so many at a time; if one fails, the others are not waited for."""
@@ -283,6 +312,11 @@ class AsyncioRemote(Remote):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
+
+    async def close(self) -> None:
+        """Let go of the other half's threads, too."""
+        await super().close()
+        self._workers.close(wait=False)
 
     async def _do(self, operation: str, *args: Any, **options: Any) -> Any:
         if operation == "list":
@@ -306,7 +340,6 @@ def _is_passing(error: Exception) -> bool:
 
 def open_bucket(url: URL, bucket: Bucket) -> Store:
     """Both halves of a store in a bucket."""
-    return Store(
-        ObjectsBackend(BlockingRemote(bucket, read_only=url.read_only), namespace=url.namespace, limits=_LIMITS),
-        ObjectsBackend(AsyncioRemote(bucket, read_only=url.read_only), namespace=url.namespace, limits=_LIMITS),
-    )
+    workers = Workers()
+    halves = (half(bucket, workers, read_only=url.read_only) for half in (BlockingRemote, AsyncioRemote))
+    return Store(*(ObjectsBackend(half, namespace=url.namespace, limits=_LIMITS) for half in halves))
