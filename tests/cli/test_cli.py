@@ -15,7 +15,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import chdir, closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -25,6 +25,7 @@ import pytest
 from holdfast import cli
 from holdfast.backends.sql import sqlite_statements
 from holdfast.backends.sql.schema import Migration
+from holdfast.serde.registry import DEFAULT
 
 URL = "sqlite:///agent.db"
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -140,7 +141,7 @@ class Shop:
 
     @contextmanager
     def _as_new(self, *argv: str, **env: str) -> Iterator[None]:
-        """As in a new process: none of the application's modules is imported yet."""
+        """As in a new process: none of the application's modules is imported yet, and no class has a name."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
         before = {*sys.modules}
         importlib.invalidate_caches()
@@ -150,7 +151,10 @@ class Shop:
             patch.object(sys, "path", [*sys.path]),
             patch.object(sys, "dont_write_bytecode", new=True),
             patch.dict(os.environ, clean | env, clear=True),
+            ExitStack() as registered,
         ):
+            for names in (DEFAULT._classes, DEFAULT._names, DEFAULT._first):
+                registered.enter_context(patch.dict(names, clear=True))
             yield
         for name in {*sys.modules} - before:
             if str(self.folder) in str(getattr(sys.modules[name], "__file__", "")):
