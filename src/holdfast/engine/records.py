@@ -171,9 +171,9 @@ class Change(NamedTuple):
         """
         return bool(self.rows or self.settle or self.drop_rows or self.rewrites) or self.trim is not None
 
-    def parent_answers(self) -> bool:
-        """Whether the parent's row, if it names the logs that it is thought to, answers for all that this leans on."""
-        return bool(self.leans) and self.parent is not None and self.parent_logs is not None
+    def answering_logs(self) -> Mapping[str, int] | None:
+        """The logs that answer for all that this leans on, if the parent's row names just them; None if none can."""
+        return self.parent_logs if self.leans and self.parent is not None else None
 
     def creates(self) -> bool:
         """Whether it brings records of its own. Only then does it begin a thread that is not there."""

@@ -58,7 +58,7 @@ def is_quick(change: Change) -> bool:
     if not change.creates() or any(row.key == change.parent for row in change.rows):
         return False
     tasks = len({(write.key, write.task) for write in change.writes})
-    leans = 0 if change.parent_answers() else len(change.leans)
+    leans = len(change.leans) if change.answering_logs() is None else 0
     parts = len(change.segments) + leans + tasks + _SPARE  # and what is too long for a task's own item
     size = sum(len(segment.data) + 200 for segment in change.segments) + sum(
         len(write.value) + len(write.channel) + len(write.path) + 200 for write in change.writes
@@ -106,7 +106,7 @@ class Quick:
         self._row: Row | None = change.rows[0] if change.rows else None
         self._old_row: Item | None = None
         self._is_latest = True
-        self._by_parent = change.parent_answers()
+        self._logs = change.answering_logs()
         self._learnt = 0
         self._tasks = _by_task(change.writes)
         self._old_tasks: dict[bytes, Item] = {}
@@ -215,12 +215,12 @@ class Quick:
         mine: Item = {":e": binary(epoch)}
         if change.parent is not None:
             place = Place(self._place, keys.row(change.parent.ns, change.parent.id))
-            if self._by_parent:
-                values = mine | {":o": binary(mark_of(change.parent_logs or {}))}
-                parts.add(check_part(self._table, place, "e = :e AND o = :o", values), self._not_as_thought)
-            else:
+            if self._logs is None:
                 parts.add(check_part(self._table, place, "e = :e", mine), _refuse("parent"))
-        for log, seq in () if self._by_parent else change.leans.items():
+            else:
+                values = mine | {":o": binary(mark_of(self._logs))}
+                parts.add(check_part(self._table, place, "e = :e AND o = :o", values), self._not_as_thought)
+        for log, seq in change.leans.items() if self._logs is None else ():
             place = Place(self._place, keys.segment(log, seq))
             condition = "e = :e AND size(v) > :nothing"
             values = mine | {":nothing": number(0)}
@@ -231,7 +231,7 @@ class Quick:
 
     async def _not_as_thought(self, _: Item | None) -> None:
         """The parent is gone, or needs other logs: the next try asks for each thing by itself."""
-        self._by_parent = False
+        self._logs = None
 
     # Rows and writes.
 

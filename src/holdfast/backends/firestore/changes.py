@@ -85,7 +85,7 @@ class Attempt:
         self._mark = new_token()
         self._born = f"{unique(96):024x}"
         self._may_be_partial = may_be_partial
-        self._by_parent = change.parent_answers()
+        self._logs = change.answering_logs()
         self.is_partial = False
 
     async def body(self, transaction: Transaction) -> Sequence[Any]:
@@ -97,8 +97,8 @@ class Attempt:
         if head and head.has_made(self._mark):
             return []
         living = _living(found, head)
-        if self._by_parent and not self._parent_answers(living):
-            self._by_parent = False
+        if self._logs is not None and not self._are_named(self._logs, living):
+            self._logs = None
             living |= _living(await look_up(transaction, places, self._leans(), _SMALL), head)
         self._check(head, living)
         if head is None and not change.creates():
@@ -126,22 +126,22 @@ class Attempt:
         names = [
             places.head(change.thread),
             *(places.row(key) for key in keys),
-            *(() if self._by_parent else self._leans()),
+            *(self._leans() if self._logs is None else ()),
             *(places.segment(change.thread, log, seq) for log, seq, _ in change.segments),
             *(places.write(parts[0]._replace(part=0), "") for parts in groups(self._writes())),
             *([places.row(change.parent)] if change.parent else ()),
         ]
-        fields = (*_SMALL, _REFS) if self._by_parent else _SMALL
+        fields = _SMALL if self._logs is None else (*_SMALL, _REFS)
         return await look_up(transaction, places, list(dict.fromkeys(names)), fields)
 
     def _leans(self) -> list[str]:
         return [self._places.segment(self._change.thread, log, seq) for log, seq in self._change.leans.items()]
 
-    def _parent_answers(self, living: Documents) -> bool:
-        """Whether the parent's row says of its logs what it is thought to."""
-        parent, logs = self._change.parent, self._change.parent_logs
+    def _are_named(self, logs: Mapping[str, int], living: Documents) -> bool:
+        """Whether the parent's row names these logs and no others."""
+        parent = self._change.parent
         row = living.get(self._places.row(parent)) if parent else None
-        return row is not None and logs is not None and needs_just(data_of(row)["refs"].bytes_value, logs)
+        return row is not None and needs_just(data_of(row)["refs"].bytes_value, logs)
 
     def _writes(self) -> Iterable[Write]:
         yield from self._change.writes
@@ -156,7 +156,7 @@ class Attempt:
             raise Conflict("revision")
         if change.parent and places.row(change.parent) not in living:
             raise Conflict("parent")
-        for name in () if self._by_parent else self._leans():
+        for name in self._leans() if self._logs is None else ():
             segment = living.get(name)
             if segment is None or not data_of(segment)["size"].integer_value:
                 raise Conflict("segment")

@@ -41,8 +41,8 @@ class MySqlBackend(ProgramBackend):
 
     def _program(self, change: Change) -> Program:
         program = super()._program(change)
-        if change.parent_answers():
-            program.parent_logs = self._logs(change.parent_logs or {})
+        if (logs := change.answering_logs()) is not None:
+            program.parent_logs = self._logs(logs)
         if change.rows:
             t = (self._app, change.thread)
             program.puts.append(Put(sql.CLEAR_LABELS, [(*t, *row.key[1:]) for row in change.rows]))

@@ -32,7 +32,7 @@ Statement = tuple[str, list[Any]]
 
 def alone(app: str, change: Change, lock: Lock) -> Statement | None:
     """The statement that makes a change and returns why it did not; None for one that takes documents."""
-    if change.leans and not change.parent_answers():
+    if change.leans and change.answering_logs() is None:
         return None
     if lock == EXCLUSIVE and _is_put(change):
         return _put(app, change)
@@ -111,7 +111,7 @@ class Checks(NamedTuple):
 
 
 def _checks(change: Change) -> Checks:
-    return Checks(change.parent is not None, change.parent_answers(), change.revision is not None)
+    return Checks(change.parent is not None, change.answering_logs() is not None, change.revision is not None)
 
 
 def _checked(app: str, change: Change) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _checked(app: str, change: Change) -> dict[str, Any]:
         "expected": change.revision,
         "parent_ns": escape(parent.ns) if parent else None,
         "parent_id": escape(parent.id) if parent else None,
-        "parent_logs": json_of(change.parent_logs or {}),
+        "parent_logs": json_of(change.answering_logs() or {}),
     }
 
 

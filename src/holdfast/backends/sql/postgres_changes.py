@@ -208,7 +208,7 @@ def _portions(things: tuple[R, ...], size: Callable[[R], int]) -> Iterator[tuple
 
 def _describe(number: int, change: Change, documents: Documents, blob: Blob, lock: Lock) -> None:
     begins = change.creates() and not change.parent
-    by_logs = lock != LOCKED and change.parent_answers()
+    logs = None if lock == LOCKED else change.answering_logs()
     documents.changes.append(
         {
             "i": number,
@@ -218,11 +218,11 @@ def _describe(number: int, change: Change, documents: Documents, blob: Blob, loc
             "v": change.revision,
             "n": escape(change.parent.ns) if change.parent else None,
             "p": escape(change.parent.id) if change.parent else None,
-            "g": json_of(change.parent_logs or {}) if by_logs else None,
+            "g": None if logs is None else json_of(logs),
             "m": moves(change),
         }
     )
-    for log, seq in () if by_logs else change.leans.items():
+    for log, seq in change.leans.items() if logs is None else ():
         documents.leans.append({"i": number, "l": log, "n": seq})
     for log, seq, data in change.segments:
         at, size = blob.add(data)
