@@ -76,11 +76,23 @@ def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, 
                 touch(loops[side].reads[0](savers[side]))
 
         interleave(sides, setting.pick(9, 3), read)
+
+    def fresh(side: SaverSide, _: int) -> None:
+        with clock.time("opened and read", side), side.open(urls[side]) as saver:
+            touch(loops[side].reads[0](saver))
+
+    interleave(sides, setting.pick(9, 3), fresh)
     for url in urls.values():
         store.settle(url)
     sizes = {side: store.stored(url) for side, url in urls.items()}
-    puts, means, reads = (
-        _without(TRUSTING, c) for c in (clock.median("put"), clock.mean("put"), clock.median("get_tuple"))
+    puts, means, reads, opened = (
+        _without(TRUSTING, figures)
+        for figures in (
+            clock.median("put"),
+            clock.mean("put"),
+            clock.median("get_tuple"),
+            clock.median("opened and read"),
+        )
     )
     setting.add(f"{key} put", f"{name}: put", "ms", puts, chart=chart)
     if TRUSTING in sides:
@@ -88,6 +100,7 @@ def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, 
         setting.add(f"{key} put, trusting", f"{name}: put, with trust_versions", "ms", trusting)
     setting.add(f"{key} put, mean", f"{name}: put, mean, with what the store puts off", "ms", means)
     setting.add(f"{key} get_tuple", f"{name}: get_tuple, every value read", "ms", reads)
+    setting.add(f"{key} opened and read", f"{name}: the same, opening the saver first", "ms", opened)
     setting.add(f"{key} stored", f"{name}: stored", "MB", _without(TRUSTING, megabytes(sizes)))
     store.drop_all(urls)
     gc.unfreeze()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -182,7 +181,7 @@ def _beside_loops() -> Any:
         if not _is_in_loop():
             return DjangoCheckpointer._blocking(self)
         found = _beside.submit(copy_context().run, DjangoCheckpointer._blocking, self).result()
-        return replace(found, backend=Hopping(found.backend, _hop))
+        return found._replace(backend=Hopping(found.backend, _hop))
 
     methods = {name: beside(name) for name in _SYNC}
     return type("BesideLoops", (DjangoCheckpointer,), {**methods, "_blocking": engine})

@@ -85,3 +85,28 @@ def test_ids_are_bounded() -> None:
     place = Place(SERDE)
     place.ids.extend(map(str, range(1000)))
     assert len(place.ids) < 100
+
+
+def test_what_was_read_weighs_the_bytes_that_it_keeps() -> None:
+    """The marks of plain data are taken when it changes, from the stored bytes, which are held until then."""
+    read = tip(10)._replace(stored=1_000_000, again=lambda: None)
+    assert Place(SERDE, Tips({"l": read})).weight() > 10_000
+
+
+def test_a_place_that_grows_is_bounded_as_if_it_were_weighed() -> None:
+    known = Known(limit=1000)
+    for number in range(30):
+        place = Place(SERDE)
+        known.keep(f"t{number}", "", place)
+        for _ in range(10):
+            known.grow(f"t{number}", "", place, tip(10).weight())
+        place.tips = Tips({f"c{channel}": tip(10) for channel in range(10)})
+    kept = [known.place(SERDE, f"t{number}", "") for number in range(30)]
+    assert 0 < sum(place.weight() for place in kept if place.tips.by_channel) <= 1000
+
+
+def test_a_place_that_was_forgotten_meanwhile_is_weighed_anew() -> None:
+    known = Known(limit=1000)
+    place = Place(SERDE, Tips({"l": tip(10)}))
+    known.grow("a", "", place, 11)
+    assert remembered(known, "a") == ["a"]

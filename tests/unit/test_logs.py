@@ -17,6 +17,7 @@ from holdfast.engine.logs import (
     advance,
     begin,
     block_of,
+    marked,
     put_together,
     same_marks,
     take,
@@ -24,9 +25,12 @@ from holdfast.engine.logs import (
 )
 from holdfast.engine.records import Key
 from holdfast.engine.seal import in_row, seal
+from holdfast.errors import Unreadable
+from holdfast.serde import CheckpointSerializer
 
 KEY = Key("t", "", "1")
 PLAIN = JsonPlusSerializer()
+OURS = CheckpointSerializer()
 ENCRYPTED = EncryptedSerializer.from_pycryptodome_aes(key=b"a key of sixteen")
 
 
@@ -41,8 +45,9 @@ class Log:
     def put(self, value: Any) -> Any:
         """Store the next version; where it stands."""
         shape, content = take_apart(value)
-        taken, tip = take(self.serde, shape, content), self.tip
-        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+        tip = marked(self.serde, self.tip) if self.tip and self.tip.shape is shape else None
+        taken = take(self.serde, shape, content, tip)
+        if tip and tip.block == block_of(shape, content):
             if same_marks(taken.marks, tip.marks):
                 return tip.ref
             if delta := advance(Sealer(self.serde, KEY, "c"), tip, content, taken):
@@ -58,6 +63,13 @@ class Log:
     def get(self, where: Any) -> Any:
         shape, content, _ = Reader(self.serde, self.logs).read(where, KEY, "c")
         return put_together(shape, content)
+
+    def read(self) -> Any:
+        """Go on as a process does that has read the last version; what it read."""
+        reader = Reader(self.serde, self.logs)
+        found = reader.read(self.tip.ref, KEY, "c")
+        self.tip = reader.tip(self.tip.ref, KEY, "c", None, found)
+        return put_together(*found[:2])
 
     def sizes(self) -> Any:
         return [len(segment) for segments in self.logs.values() for segment in segments]
@@ -111,19 +123,50 @@ def test_every_version_comes_back(serde: Any, versions: Any) -> None:
         assert repr(log.get(where)) == repr(expected)
 
 
+@pytest.mark.parametrize("serde", [PLAIN, OURS, ENCRYPTED], ids=["plain", "ours", "encrypted"])
 @settings(deadline=None)
 @given(versions=related())
-def test_what_was_read_can_be_written_on(versions: Any) -> None:
-    """A tip made from what was read leads to the same values as one made from what was written."""
-    log = Log()
+def test_what_was_read_can_be_written_on(serde: Any, versions: Any) -> None:
+    """A tip made from what was read leads to the same changes as one made from what was written."""
+    log, written = Log(serde), Log(serde)
     places = []
     for version in versions:
         if log.tip:
-            reader = Reader(PLAIN, log.logs)
-            log.tip = reader.tip(log.tip.ref, *reader.read(log.tip.ref, KEY, "c"))
+            log.read()
         places.append(log.put(version))
+        assert places[-1] == written.put(version)
     for where, version in zip(places, versions, strict=True):
         assert repr(log.get(where)) == repr(version)
+
+
+@settings(deadline=None)
+@given(value=value)
+def test_the_digest_of_what_was_read_is_that_of_the_value(value: Any) -> None:
+    """Of plain data it is taken from the stored bytes; where it is not the same, a look at the elements must tell."""
+    log = Log(OURS)
+    log.put(value)
+    before = log.tip
+    found = log.read()
+    shape, content = take_apart(found)
+    if log.tip.again is not None and before.whole is not None:
+        assert log.tip.whole == before.whole
+    assert same_marks(take(OURS, shape, content).marks, marked(OURS, log.tip).marks)  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_read_twice_is_written_anew() -> None:
+    log = Log(OURS)
+    log.put([{"a": 1}] * 40)
+    log.read()
+    first = log.tip.ref.log
+
+    def fail() -> Any:
+        msg = "its class is gone"
+        raise Unreadable(msg)
+
+    log.tip = log.tip._replace(again=fail)
+    where = log.put([{"a": 1}] * 41)
+    assert where.log != first
+    assert log.get(where) == [{"a": 1}] * 41
 
 
 @pytest.mark.parametrize(

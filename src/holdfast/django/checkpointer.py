@@ -1,6 +1,5 @@
 """The checkpointer of a Django project: a `Saver` over Django's own connection."""
 
-import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
@@ -67,7 +66,7 @@ class DjangoCheckpointer(Saver):
     def _blocking(self) -> Engine:
         with lent(self.alias) as connection:
             engine = super()._blocking()
-            return dataclasses.replace(engine, known=self._memory.of(connection, engine.known))
+            return engine._replace(known=self._memory.of(connection, engine.known))
 
     # Each operation is on one connection from its beginning to its end.
 

@@ -20,7 +20,7 @@ import ormsgpack
 import xxhash
 from pydantic import BaseModel
 
-from holdfast.serde.packed import OPTIONS
+from holdfast.serde.packed import OPTIONS, Stored
 
 # Both differ in every process, so that nobody can prepare two values of one digest, and no
 # plain list can look like the form in which a richer type is digested.
@@ -52,6 +52,14 @@ def digest(value: Any) -> bytes | None:
     except ormsgpack.MsgpackEncodeError:
         return None
     return digest_bytes(packed)
+
+
+def digest_stored(value: list[Any] | dict[Any, Any], packed: Stored) -> bytes | None:
+    """The digest of a list or dict that was just read from these bytes, which need not be packed again.
+
+    If it isn't all plain data, no digest is the same as this one, and it will be looked at more closely.
+    """
+    return digest(value) if _is_long(value) else digest_bytes(packed)
 
 
 def _text_digest(value: str) -> bytes:
@@ -176,7 +184,7 @@ _EXTRA = attrgetter("__pydantic_extra__")
 _PRIVATE = attrgetter("__pydantic_private__")
 
 
-def digest_bytes(data: bytes) -> bytes:
+def digest_bytes(data: Stored) -> bytes:
     """The same for a value that is serialized already."""
     return xxhash.xxh3_128_digest(data, _SEED)
 

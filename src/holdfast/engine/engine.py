@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
-from holdfast.engine.config import before_of, config_for, configurable, id_of, limit_of, namespace_of, text, thread_of
+from holdfast.engine.config import before_of, config_for, configurable, limit_of, named, text
 from holdfast.engine.digest import digest
 from holdfast.engine.known import Known, Place, Tips
 from holdfast.engine.logs import (
@@ -36,6 +36,7 @@ from holdfast.engine.logs import (
     advance,
     begin,
     block_of,
+    marked,
     put_together,
     same_marks,
     take,
@@ -70,8 +71,7 @@ _PLAIN = frozenset({int, float, bool, type(None)})
 _TEXT = frozenset({str, bytes})
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(NamedTuple):
     """The contract of a checkpointer over one backend."""
 
     backend: Backend
@@ -80,10 +80,10 @@ class Engine:
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the newest of its thread and namespace."""
-        thread, ns = thread_of(config), namespace_of(config)
-        found = await self.backend.find(Query(thread, ns, id_of(config), limit=1))
+        thread, ns, wanted = named(config)
+        found = await self.backend.find(Query(thread, ns, wanted, limit=1))
         if not found.rows:
-            if id_of(config) is None:
+            if wanted is None:
                 self.known.forget(thread)
             return None
         row = found.rows[0]
@@ -95,12 +95,18 @@ class Engine:
         if tips.id == id_ and not tips.are_in(row):  # somebody else has put it again
             tips = place.tips = Tips(tips.by_channel)
         before = tips.by_channel
+        read: dict[str, Tip] = {}
 
         def remember(channel: str, tip: Tip) -> None:
+            nonlocal read
             now = place.tips.by_channel
-            if now.get(channel) is before.get(channel):  # nobody stored a newer one meanwhile
-                place.tips = Tips({**now, channel: tip})
-                self.known.keep(thread, ns, place)
+            if now is not read:
+                if now.get(channel) is not before.get(channel):  # somebody stored a newer one meanwhile
+                    return
+                read = dict(now)
+                place.tips = Tips(read)
+            read[channel] = tip
+            self.known.grow(thread, ns, place, tip.weight())
 
         tuple_ = Page(self.serde, found, known=before, remember=remember).tuples()[0]
         place.reach = {id_: steps_since_snapshot(tuple_.metadata)}
@@ -120,8 +126,8 @@ class Engine:
         changed versions is not needed and a value that changed in place is not missed. `new_versions`, if given,
         are trusted: other values are not looked at, where it is known where the parent has them.
         """
-        key = Key(thread_of(config), namespace_of(config), text(checkpoint["id"], "checkpoint id"))
-        parent = id_of(config)
+        thread, ns, parent = named(config)
+        key = Key(thread, ns, text(checkpoint["id"], "checkpoint id"))
         place = self.known.place(self.serde, key.thread, key.ns)
         merged = merge(config, metadata)
         # Before the values, which may be newer then, but never older than they are called.
@@ -153,11 +159,11 @@ class Engine:
 
     async def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
         """Store what a task wrote. Repeating it changes nothing, but for the special channels."""
-        id_ = id_of(config)
+        thread, ns, id_ = named(config)
         if id_ is None:
             msg = "pending writes belong to a checkpoint: the config names no checkpoint_id"
             raise BadConfig(msg)
-        key = Key(thread_of(config), namespace_of(config), id_)
+        key = Key(thread, ns, id_)
         task, path = text(task, "task_id"), text(path, "task_path")
         records = tuple(
             self._write(Write(key, task, WRITES_IDX_MAP.get(name, position), name, path, b""), value)
@@ -184,8 +190,9 @@ class Engine:
         filter = check_filter(filter)
         thread = ns = id_ = None
         if config is not None:
-            thread, id_ = thread_of(config), id_of(config)
-            ns = None if configurable(config).get("checkpoint_ns") is None else namespace_of(config)
+            thread, ns, id_ = named(config)
+            if configurable(config).get("checkpoint_ns") is None:
+                ns = None
         rare = has_own(filter, thread)
         query = Query(thread, ns, id_, before=before_of(before), where=where(filter, thread), rare=rare)
         return Listing(self, query, filter, limit_of(limit))
@@ -288,8 +295,9 @@ class Draft:
     def place(self, channel: str, value: Any, tip: Tip | None) -> Ref | bytes:
         """Where a value stands now, a reference; or its bytes, if it is small enough to sit in the row."""
         shape, content = take_apart(value)
-        taken = take(self.serde, shape, content, tip if tip and tip.shape is shape else None)
-        if tip and tip.shape is shape and tip.block == block_of(shape, content):
+        tip = marked(self.serde, tip) if tip and tip.shape is shape else None
+        taken = take(self.serde, shape, content, tip)
+        if tip and tip.block == block_of(shape, content):
             if same_marks(taken.marks, tip.marks):
                 return self._keep(channel, tip._replace(whole=taken.whole or tip.whole, blocks=taken.blocks))
             sealer = Sealer(self.serde, self.key, channel)
@@ -370,12 +378,13 @@ class Page:
                 return opened(self._serde, inline[channel], in_row(key, channel, graph), channel)
             ref = channels[channel]
             try:
-                shape, content, live = self._reader.read(ref, key, channel, graph)
+                found = self._reader.read(ref, key, channel, graph)
                 tip = self._known.get(channel)
                 if self._remember and (tip is None or tip.ref != ref):
-                    self._remember(channel, self._reader.tip(ref, shape, content, live))
+                    self._remember(channel, self._reader.tip(ref, key, channel, graph, found))
             except Exception as error:
                 raise unreadable(key, channel, error) from error
+            shape, content, _ = found
             return put_together(shape, content)
 
         checkpoint["channel_values"] = Values(ready, waiting, decode)

@@ -44,7 +44,7 @@ class Tips(NamedTuple):
 
     def are_in(self, row: Row) -> bool:
         """Whether a row has its values where these are."""
-        return all(row.refs.get(channel) == tip.ref for channel, tip in self.by_channel.items())
+        return all(row.refs.get(channel) == tip.ref for channel, tip in [*self.by_channel.items()])
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class Place:
 
     def weight(self) -> int:
         """About how many digests it holds; a place of its own takes as much as some of them, a log as much as one."""
-        tips = self.tips.by_channel.values()
-        return _OWN_WEIGHT + len(self.last[1]) + sum(tip.length // tip.block + 1 for tip in tips)
+        tips = [*self.tips.by_channel.values()]  # a copy: another thread may be reading more values
+        return _OWN_WEIGHT + len(self.last[1]) + sum(tip.weight() for tip in tips)
 
 
 @dataclass(slots=True)
@@ -102,9 +102,18 @@ class Known:
             self._threads.move_to_end(thread)
             self._total += weight - kept.weights.get(ns, 0)
             kept.places[ns], kept.weights[ns] = place, weight
-            while self._total > self._limit and len(self._threads) > 1:
-                _, gone = self._threads.popitem(last=False)
-                self._total -= sum(gone.weights.values())
+            self._shrink()
+
+    def grow(self, thread: str, ns: str, place: Place, weight: int) -> None:
+        """Remember that a place has become heavier, without weighing all of it."""
+        with self._lock:
+            kept = self._threads.get(thread)
+            if kept is not None and kept.places.get(ns) is place:
+                kept.weights[ns] += weight
+                self._total += weight
+                self._shrink()
+                return
+        self.keep(thread, ns, place)
 
     def forget(self, thread: str) -> None:
         """Forget what a thread's values are. That its checkpoints were seen is not forgotten.
@@ -115,3 +124,8 @@ class Known:
             known = dict(self._threads[thread].places) if thread in self._threads else {}
         for ns, place in known.items():
             self.keep(thread, ns, Place(place.serde, ids=place.ids))
+
+    def _shrink(self) -> None:
+        while self._total > self._limit and len(self._threads) > 1:
+            _, gone = self._threads.popitem(last=False)
+            self._total -= sum(gone.weights.values())

@@ -10,8 +10,9 @@ or with any surprise, a new log is begun with the whole value, which is always r
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import count
 from types import NoneType
 from typing import Any, NamedTuple, cast
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digests
+from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digest_stored, digests
 from holdfast.engine.parts import spans
 from holdfast.engine.records import Key, Ref
 from holdfast.engine.seal import binds, clear_bytes, in_segment, parted_at, seal, unseal
@@ -37,6 +38,7 @@ from holdfast.engine.segments import (
     whole_of,
 )
 from holdfast.serde.context import CheckpointContext
+from holdfast.serde.packed import TAG
 
 INLINE_LIMIT = 1024
 """Values up to this many bytes sit in their row's body: a segment of their own would cost more."""
@@ -47,6 +49,7 @@ _FEW = 16
 _GROWTH = 1 / 6
 _BLOCK = 64
 _SMALL = 64
+_BYTES_OF_A_MARK = 50
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
 _PLAIN = _NUMBERS | {str, bytes, list, dict}
 
@@ -72,14 +75,22 @@ Marks = bytes | list[bytes] | dict[Any, bytes]
 """Digests: of the value, of each element of a list (or of each block), of each item of a dict."""
 
 
+Read = tuple[Shape, Any, float]
+"""A value as it was read: its shape, its content, and its size if written anew."""
+
+
 class Tip(NamedTuple):
-    """What is known of a value as it is stored: the end of its log and a digest of each element."""
+    """What is known of a value as it is stored: the end of its log and a digest of each element.
+
+    Of plain data that was only read, the digest of all of it tells whether it changed; those of its elements are left
+    until it has (`marked`). Most values never do, and to take them costs more than to read the value.
+    """
 
     ref: Ref
     shape: Shape
     block: int
     length: int
-    marks: Marks
+    marks: Marks | None
     base: int
     """Bytes of the log's first change."""
     stored: int
@@ -92,6 +103,12 @@ class Tip(NamedTuple):
     """Digests of blocks of a list of models, likewise."""
     steps: int = 0
     """How many changes there are behind the log's first one."""
+    again: Callable[[], Read] | None = None
+    """Reads the value once more, for the marks that are still to be taken."""
+
+    def weight(self) -> int:
+        """About how many digests take as much room; one is for what else it holds."""
+        return 1 + (self.length // self.block if self.again is None else self.stored // _BYTES_OF_A_MARK)
 
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
@@ -105,6 +122,17 @@ class Tip(NamedTuple):
             or self.stored > _WASTE * self.live + _SLACK
             or (self.steps >= _FEW and self.stored - self.base > _GROWTH * self.base)
         )
+
+
+def marked(serde: SerializerProtocol, tip: Tip) -> Tip | None:
+    """A tip with all its marks; None if the value can't be read a second time."""
+    if tip.again is None:
+        return tip
+    try:
+        content = tip.again()[1]
+    except Exception:  # noqa: BLE001 - a tip is a hint: without it, the value is written as a whole
+        return None
+    return tip._replace(marks=take_marks(serde, tip.shape, content, tip.block), again=None)
 
 
 class Taken(NamedTuple):
@@ -320,9 +348,9 @@ def _is_plain(shape: Shape, content: Any) -> bool:
     return type(next(iter(content.values() if shape is Shape.DICT else content), None)) in _PLAIN
 
 
-def same_marks(one: Marks, other: Marks) -> bool:
+def same_marks(one: Marks | None, other: Marks | None) -> bool:
     """Whether two values are the same, for a dict down to the order of its keys."""
-    return one == other and (not isinstance(one, dict) or list(one) == list(other))
+    return one == other and (not isinstance(one, dict) or [*one] == [*cast("dict[Any, bytes]", other)])
 
 
 def _slow(serde: SerializerProtocol, value: Any) -> bytes:
@@ -348,8 +376,8 @@ class Reader:
         self._sizes: dict[Ref, tuple[int, int, int]] = {}
         """How many bytes the first change of a value has, how many all of them; and how many there are behind it."""
 
-    def read(self, ref: Ref, key: Key, channel: str, graph: str | None = None) -> tuple[Shape, Any, float]:
-        """The value that stands somewhere: its shape, its content, and its size if written anew."""
+    def read(self, ref: Ref, key: Key, channel: str, graph: str | None = None) -> Read:
+        """The value that stands somewhere."""
         log, seq = ref
         segments = self._logs.get(log, [])
         if len(segments) <= seq:
@@ -379,12 +407,25 @@ class Reader:
             live += len(data) - (live * gone / size if gone else 0)
         return shape, content, live
 
-    def tip(self, ref: Ref, shape: Shape, content: Any, live: float) -> Tip:
+    def tip(self, ref: Ref, key: Key, channel: str, graph: str | None, found: Read) -> Tip:
         """The tip that stands for a value just read."""
+        shape, content, live = found
         base, stored, steps = self._sizes[ref]
-        block = block_of(shape, content)
+        block, length = block_of(shape, content), _count(shape, content)
+        if _is_plain(shape, content) and (mark := self._digest(ref, content)):
+            once_more = Reader(self._serde, {ref.log: self._logs[ref.log]})
+            again = partial(once_more.read, ref, key, channel, graph)
+            return Tip(ref, shape, block, length, None, base, stored, live, mark, (), steps, again)
         marks, whole, blocks = take(self._serde, shape, content, private=True)
-        return Tip(ref, shape, block, _count(shape, content), marks, base, stored, live, whole, blocks, steps)
+        return Tip(ref, shape, block, length, marks, base, stored, live, whole, blocks, steps)
+
+    def _digest(self, ref: Ref, content: Any) -> bytes | None:
+        first = self._logs[ref.log][0]
+        if not ref.seq and first[0] in _SHAPES:
+            tag, packed = parted_at(first, 1, len(first))
+            if tag == TAG:
+                return digest_stored(content, packed)
+        return digest(content)
 
     def _whole(self, ref: Ref, segments: Sequence[bytes]) -> list[bytes]:
         """The changes of a value, each in one piece; what is joined once serves all values of the log."""

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 
 from holdfast.serde.plans import Plan, SlotsPlan, plan_for
@@ -40,8 +41,9 @@ def name_of(cls: type) -> str | None:
     return NAMES.get((cls.__module__, cls.__qualname__))
 
 
+@cache
 def load() -> None:
-    """Import their modules, by this package's own list, so that reading never has to."""
+    """Import their modules, once, by this package's own list, so that reading never has to."""
     for module in dict.fromkeys(module for module, _ in PLACES.values()):
         with suppress(ImportError):  # langgraph itself need not be installed
             import_module(module)

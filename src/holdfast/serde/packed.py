@@ -28,6 +28,8 @@ from holdfast.serde.tree import Typed, rewrite
 from holdfast.serde.types import Entry, Spec, Stale, Types, put_together, unpack_head
 from holdfast.serde.unknown import FOREIGN, Foreign, Unknown
 
+TAG = "hf1:msgpack"
+"""What values in this form, not compressed and not encrypted, are stored as."""
 Stored = bytes | memoryview
 """Packed data. A look at a part of a larger piece will do: a copy of a long value takes half as long as reading it."""
 Pack = Callable[[Any], bytes]

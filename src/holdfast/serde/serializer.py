@@ -20,7 +20,7 @@ from holdfast.serde.context import NOWHERE, CheckpointContext
 from holdfast.serde.crypto import Keys
 from holdfast.serde.kinds import TYPED
 from holdfast.serde.migrations import MigrationRegistry
-from holdfast.serde.packed import Packer, Stored, Unpacker, may_be_plain, unpack_plain
+from holdfast.serde.packed import TAG, Packer, Stored, Unpacker, may_be_plain, unpack_plain
 from holdfast.serde.readable import Reader, Writer
 from holdfast.serde.registry import DEFAULT, ClassRegistry
 from holdfast.serde.tree import Typed, rewrite
@@ -160,7 +160,7 @@ class CheckpointSerializer:
     def dumps_clear(self, value: Any) -> tuple[str, bytes]:
         """The first stage alone: the same bytes for the same value each time."""
         if self.codec == "msgpack":
-            return "hf1:msgpack", self._packer.dumps(value)
+            return TAG, self._packer.dumps(value)
         return "hf1:json", self._writer.dumps(value)
 
     @_guarded
@@ -169,7 +169,7 @@ class CheckpointSerializer:
         return self._loads(context, *data)
 
     def _loads(self, context: CheckpointContext, tag: str, stored: Stored) -> Any:
-        if tag != "hf1:msgpack" or self.keys is not None:
+        if tag != TAG or self.keys is not None:
             whole = bytes(stored) if type(stored) is memoryview else stored
             return self._decode(context, *self._open(context, tag, whole))
         if may_be_plain(stored):
@@ -185,7 +185,7 @@ class CheckpointSerializer:
     @_guarded
     def loads_many(self, context: CheckpointContext, many: Sequence[tuple[str, Stored]], /) -> list[Any]:
         """Read values back that belong to one place, such as the changes of one channel, at less cost."""
-        if len(many) == 1 or self.keys is not None or any(tag != "hf1:msgpack" for tag, _ in many):
+        if len(many) == 1 or self.keys is not None or any(tag != TAG for tag, _ in many):
             return [self._loads(context, *one) for one in many]
         return self._unpacker(context).loads_many([data for _, data in many])
 
@@ -257,7 +257,7 @@ class CheckpointSerializer:
         return data
 
     def _decode(self, context: CheckpointContext, codec: str, data: bytes) -> Any:
-        if codec == "hf1:msgpack":
+        if codec == TAG:
             return self._unpacker(context).loads(data)
         if codec == "hf1:json":
             return self._reader(context).loads(data)

@@ -242,6 +242,28 @@ class ChangeRules(Suite):
         await half.save("t", name(3), {"c": value, "same": LONG}, parent=name(2))
         assert look((await half.values("t", name(3)))["c"]) == new
 
+    async def test_a_change_in_place_after_a_read_is_stored(self, half: Half, twin: Half) -> None:
+        """Whoever goes on from what another saver wrote sees every change, deep inside of what it read, too."""
+        state = {
+            "rows": [{"n": number, "tags": [LONG, {"deep": [number]}]} for number in range(90)],
+            "few": [{"text": LONG, "n": number} for number in range(8)],
+            "table": {f"k{number}": [LONG, number] for number in range(20)},
+            "same": [{"text": LONG}] * 10,
+        }
+        await half.save("t", name(1), state)
+        read = await twin.values("t", name(1))
+        assert read == state
+        read["rows"][40]["tags"][1]["deep"].append("new")
+        del read["few"][0]
+        read["few"].append({"text": LONG, "n": True})
+        read["table"]["k3"][1] = 3.0
+        expected = [repr(read[channel]) for channel in state]
+        await twin.save("t", name(2), read, parent=name(1))
+        for saver in (half, twin):
+            assert await saver.values("t", name(1)) == state
+            found = await saver.values("t", name(2))
+            assert [repr(found[channel]) for channel in state] == expected
+
     async def test_forks(self, half: Half) -> None:
         """Two branches that grow one list from an old checkpoint each read their own."""
         base = _messages(6)

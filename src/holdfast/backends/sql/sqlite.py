@@ -96,12 +96,13 @@ class BlockingWire:
         return "the connection that was handed in" if self._given else f"sqlite:///{self._path}"
 
     async def setup(self, migrations: Sequence[Migration], /) -> None:
-        """Read the schema's number; migrate only if it is behind."""
-        with self._turn:
-            try:
-                self._migrate(self._writing(), migrations)
-            except sqlite3.Error as error:
-                raise self._explain(error) from error
+        """Read the schema's number; migrate only if it is behind, so that who only reads opens one connection."""
+        try:
+            if self._is_single or pending(self._with_reader(read_format), migrations, self._path):
+                with self._turn:
+                    self._migrate(self._writing(), migrations)
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
 
     async def check(self, migrations: Sequence[Migration], /, *, outdated: bool) -> None:
         """Read the schema's number; a file that isn't there is not made."""
@@ -117,11 +118,7 @@ class BlockingWire:
             if self._is_single:
                 with self._turn:
                     return read_rows(self._writing(), sql, params)
-            connection = self._borrow()
-            try:
-                return read_rows(connection, sql, params)
-            finally:
-                self._give_back(connection)
+            return self._with_reader(lambda connection: read_rows(connection, sql, params))
         except sqlite3.Error as error:
             raise self._explain(error) from error
 
@@ -198,6 +195,13 @@ class BlockingWire:
         if self._writer is None:
             self._writer = self._open(_POLL)
         return self._writer
+
+    def _with_reader(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._borrow()
+        try:
+            return read(connection)
+        finally:
+            self._give_back(connection)
 
     def _borrow(self) -> sqlite3.Connection:
         with self._pool:
