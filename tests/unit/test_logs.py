@@ -10,6 +10,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from holdfast.engine.digest import digest
 from holdfast.engine.logs import (
     Reader,
     Sealer,
@@ -151,6 +152,22 @@ def test_the_digest_of_what_was_read_is_that_of_the_value(value: Any) -> None:
     if log.tip.again is not None and before.whole is not None:
         assert log.tip.whole == before.whole
     assert same_marks(take(OURS, shape, content).marks, marked(OURS, log.tip).marks)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "語", "😀", "\0", "\ud800"])
+@pytest.mark.parametrize("length", [300, 3_000, 70_000])
+@pytest.mark.parametrize(
+    "serde", [OURS, PLAIN, CheckpointSerializer(codec="json"), CheckpointSerializer(compress=True)]
+)
+def test_a_text_that_was_read_is_known_again(serde: Any, letter: str, length: int) -> None:
+    """Its digest is taken from the stored bytes, where these are the text's own."""
+    log = Log(serde)
+    where = log.put(letter * length)
+    text = log.read()
+    assert text == letter * length
+    assert log.tip.whole == digest(letter * length)
+    assert log.put("".join([text[:-1], letter])) == where
+    assert log.put(text[:-1]) != where
 
 
 def test_what_cannot_be_read_twice_is_written_anew() -> None:

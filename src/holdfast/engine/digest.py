@@ -20,7 +20,7 @@ import ormsgpack
 import xxhash
 from pydantic import BaseModel
 
-from holdfast.serde.packed import OPTIONS, Stored
+from holdfast.serde.packed import OPTIONS, Stored, text_in
 
 # Both differ in every process, so that nobody can prepare two values of one digest, and no
 # plain list can look like the form in which a richer type is digested.
@@ -54,17 +54,19 @@ def digest(value: Any) -> bytes | None:
     return digest_bytes(packed)
 
 
-def digest_stored(value: list[Any] | dict[Any, Any], packed: Stored) -> bytes | None:
-    """The digest of a list or dict that was just read from these bytes, which need not be packed again.
+def digest_stored(value: str | list[Any] | dict[Any, Any], packed: Stored) -> bytes | None:
+    """The digest of a value that was just read from these bytes, which need not be packed again.
 
-    If it isn't all plain data, no digest is the same as this one, and it will be looked at more closely.
+    If it is a list or dict and not all plain data, no digest is the same as this one, and it will be looked at closely.
     """
+    if type(value) is str:
+        return digest(value) if len(value) < _LONG_TEXT else _texts.digest(value, text_in(packed))
     return digest(value) if _is_long(value) else digest_bytes(packed)
 
 
-def _text_digest(value: str) -> bytes:
+def _text_digest(value: str, encoded: Stored | None = None) -> bytes:
     # 1 ms for 5 MB; the packer, which grows its buffer as it goes, takes 6.
-    return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass"), _TEXT_SEED)
+    return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass") if encoded is None else encoded, _TEXT_SEED)
 
 
 class Texts:
@@ -80,15 +82,15 @@ class Texts:
         self._new: dict[int, tuple[str, bytes]] = {}
         self._old: dict[int, tuple[str, bytes]] = {}
 
-    def digest(self, text: str) -> bytes:
-        """The digest of a text."""
+    def digest(self, text: str, encoded: Stored | None = None) -> bytes:
+        """The digest of a text; it need not be `encoded` if it is already."""
         name = id(text)
         known = self._new.get(name)
         if known is not None and known[0] is text:
             return known[1]
         known = self._old.get(name)
         if known is None or known[0] is not text:
-            known = text, _text_digest(text)
+            known = text, _text_digest(text, encoded)
         size = sys.getsizeof(text)
         if size <= self._most:
             if self._held + size > self._most:

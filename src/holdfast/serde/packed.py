@@ -285,6 +285,11 @@ def _counted(count: int, short: int, medium: bytes, long: bytes) -> bytes:
     return medium + count.to_bytes(2) if count < 1 << 16 else long + count.to_bytes(4)
 
 
+def text_in(data: Stored) -> Stored | None:
+    """A long text that was packed, in UTF-8; None if it is something else."""
+    return data[1 + _TEXT_STARTS[data[0]] :] if data[0] in _STR_STARTS else None
+
+
 def may_be_plain(data: Stored) -> bool:
     """Whether to try `unpack_plain`: not where something typed is sure to be found, or a second look would cost."""
     return data[0] in _TEXT_STARTS or (len(data) <= _SHORT and data[0] not in TYPED_STARTS)
