@@ -1,6 +1,8 @@
 """What all tests share."""
 
 import os
+from collections.abc import Generator
+from typing import Any
 
 import capabilities
 import pytest
@@ -18,3 +20,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         capabilities.note(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """A report with a lone surrogate in it, as some of our values have, would take its whole worker down."""
+    return _sendable((yield))
+
+
+def _sendable(data: Any) -> Any:
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_sendable(key): _sendable(item) for key, item in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(_sendable(item) for item in data)
+    return data
