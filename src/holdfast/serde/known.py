@@ -61,4 +61,9 @@ def find(name: str) -> type | None:
 
 def plan_of(cls: type) -> Plan | None:
     """The plan of a class, theirs or any other."""
+    return plan_for(cls) if name_of(cls) is None else _own_plan(cls)
+
+
+@cache  # theirs don't change, and every graph that is compiled has a serializer of its own
+def _own_plan(cls: type) -> Plan | None:
     return SlotsPlan(cls) if name_of(cls) in _SLOTTED else plan_for(cls)
