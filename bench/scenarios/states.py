@@ -1,6 +1,7 @@
 """Wide and big states of which little changes: 50 channels of 10 KB, and one value of 5 MB."""
 
 import gc
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -12,6 +13,9 @@ from recording import NextVersion, Turn, record_loop, touch
 from stores.sides import HOLDFAST, TRUSTING, SaverSide, Side
 
 S = TypeVar("S", bound=Side)
+_SIZE = 10_000
+_CHANGED = 2
+_BARE = Side("INSERT and COMMIT")
 _CHANNELS = [f"channel_{number:02}" for number in range(50)]
 
 
@@ -27,8 +31,11 @@ def records(talk: Talk, size: int) -> list[dict[str, Any]]:
 def wide(make: Callable[[Talk, int], Any], steps: int, next_version: NextVersion) -> Turn:
     """50 channels of 10 KB, of which two get a new value in each step; the same values on all sides."""
     talk = Talk(1)
-    first = {channel: make(talk, 10_000) for channel in _CHANNELS}
-    changes = [{_CHANNELS[(n * 2 + i) % 50]: make(talk, 10_000) for i in range(2)} for n in range(steps)]
+    first = {channel: make(talk, _SIZE) for channel in _CHANNELS}
+    changes = [
+        {_CHANNELS[(n * _CHANGED + i) % len(_CHANNELS)]: make(talk, _SIZE) for i in range(_CHANGED)}
+        for n in range(steps)
+    ]
     return record_loop(first, changes.__getitem__, steps, next_version)
 
 
@@ -46,7 +53,7 @@ def run(setting: StoreSetting) -> None:
         name = f"50 channels of 10 KB, 2 change, {steps} steps, {kind}"
         setting.say(f"recording {name}")
         loops = {side: wide(make, steps, side.next_version) for side in sides}
-        _measure(setting, f"wide {key}", name, loops, chart=f"wide state of {kind}: put")
+        _measure(setting, f"wide {key}", name, loops, chart=f"wide state of {kind}: put", changed=_CHANGED * _SIZE)
     steps = setting.pick(30, 8)
     for key, kind, make, sides in (("string", "a string", text, plain), ("list", "a list of dicts", records, both)):
         name = f"5 MB that stay as they are, {steps} steps, {kind}"
@@ -55,7 +62,10 @@ def run(setting: StoreSetting) -> None:
         _measure(setting, f"big {key}", name, loops, chart=f"5 MB that stay, {kind}: put")
 
 
-def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, Turn], *, chart: str) -> None:
+def _measure(
+    setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, Turn], *, chart: str, changed: int = 0
+) -> None:
+    """The steps of a loop on all sides, then reads; beside the store alone, if so many bytes change in a step."""
     gc.freeze()
     clock = Clock()
     store, sides = setting.store, tuple(loops)
@@ -63,7 +73,12 @@ def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, 
     calls = min(len(turn.writes) for turn in loops.values())
     with ExitStack() as stack:
         savers = {side: stack.enter_context(side.open(urls[side])) for side in sides}
+        bare = store.create("bare")
+        insert = stack.enter_context(store.bare(bare))
         for number in range(calls):
+            data = os.urandom(changed)
+            with clock.time("bare", _BARE):
+                insert(data)
             if number % 20 == 0:
                 setting.say(f"{name}: call {number} of {calls}")
             for side in _order(sides, number):
@@ -98,11 +113,15 @@ def _measure(setting: StoreSetting, key: str, name: str, loops: dict[SaverSide, 
     if TRUSTING in sides:
         trusting = _without(HOLDFAST, clock.median("put"))
         setting.add(f"{key} put, trusting", f"{name}: put, with trust_versions", "ms", trusting)
+    if changed:
+        what = f"{name}: put of ours beside the store alone: INSERT and COMMIT of {changed:,} bytes"
+        setting.add(f"{key} bare", what, "ms", {**clock.median("bare"), HOLDFAST: puts[HOLDFAST]})
     setting.add(f"{key} put, mean", f"{name}: put, mean, with what the store puts off", "ms", means)
     setting.add(f"{key} get_tuple", f"{name}: get_tuple, every value read", "ms", reads)
     setting.add(f"{key} opened and read", f"{name}: the same, opening the saver first", "ms", opened)
     setting.add(f"{key} stored", f"{name}: stored", "MB", _without(TRUSTING, megabytes(sizes)))
     store.drop_all(urls)
+    store.drop(bare)
     gc.unfreeze()
 
 

@@ -260,9 +260,9 @@ def test_a_text_that_comes_all_the_time_is_held(monkeypatch: pytest.MonkeyPatch)
     taken: list[str] = []
     take = digest_module._text_digest
 
-    def noted(text: str) -> bytes:
+    def noted(text: str, encoded: Any = None) -> bytes:
         taken.append(text)
-        return take(text)
+        return take(text, encoded)
 
     monkeypatch.setattr(digest_module, "_text_digest", noted)
     for number in range(50):

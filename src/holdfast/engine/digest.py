@@ -37,8 +37,12 @@ BLOCK = 64
 _CONTAINERS = frozenset({list, dict})
 
 
-def digest(value: Any) -> bytes | None:
-    """16 bytes that stand for all that `value` holds, or None for a type we can't see through."""
+def digest(value: Any, *, plain: bool = False) -> bytes | None:
+    """16 bytes that stand for all that `value` holds, or None for a type we can't see through.
+
+    Of what has to be `plain` data, also None if there is anything more in it.
+    """
+    reveal = _refuse if plain else _reveal
     if type(value) is bytearray:  # else it would be taken for bytes
         return None
     if type(value) is str:
@@ -46,22 +50,17 @@ def digest(value: Any) -> bytes | None:
     try:
         if _is_long(value):
             found = xxhash.xxh3_128(seed=_LONG_SEED)
-            _feed(found, value)
+            _feed(found, value, reveal)
             return found.digest()
-        packed = ormsgpack.packb(value, default=_reveal, option=OPTIONS)
+        packed = ormsgpack.packb(value, default=reveal, option=OPTIONS)
     except ormsgpack.MsgpackEncodeError:
         return None
     return digest_bytes(packed)
 
 
-def digest_stored(value: str | list[Any] | dict[Any, Any], packed: Stored) -> bytes | None:
-    """The digest of a value that was just read from these bytes, which need not be packed again.
-
-    If it is a list or dict and not all plain data, no digest is the same as this one, and it will be looked at closely.
-    """
-    if type(value) is str:
-        return digest(value) if len(value) < _LONG_TEXT else _texts.digest(value, text_in(packed))
-    return digest(value) if _is_long(value) else digest_bytes(packed)
+def digest_text(value: str, packed: Stored) -> bytes:
+    """The digest of a text that was just read from these bytes, as our serializer packs it."""
+    return _text_digest(value) if len(value) < _LONG_TEXT else _texts.digest(value, text_in(packed))
 
 
 def _text_digest(value: str, encoded: Stored | None = None) -> bytes:
@@ -115,24 +114,24 @@ def _is_long(value: Any) -> bool:
     return False
 
 
-def _feed(found: xxhash.xxh3_128, value: Any) -> None:
+def _feed(found: xxhash.xxh3_128, value: Any, reveal: Callable[[Any], Any]) -> None:
     """Digest a long list or dict piece by piece. Each piece says where it ends, so no two values give the same."""
     cls = type(value)
     if cls is dict and _is_long(value):
         keys, items = [*value], [*value.values()]
         found.update(ormsgpack.packb([_MARK, len(keys)], option=OPTIONS))
-        _feed(found, keys)
+        _feed(found, keys, reveal)
         if len(items) > BLOCK:
-            _feed(found, items)
+            _feed(found, items, reveal)
         else:
             for item in items:
-                _feed(found, item)
+                _feed(found, item, reveal)
     elif cls is list and len(value) > BLOCK:
         found.update(ormsgpack.packb([len(value), _MARK], option=OPTIONS))
         for start in range(0, len(value), BLOCK):
-            found.update(ormsgpack.packb(value[start : start + BLOCK], default=_reveal, option=OPTIONS))
+            found.update(ormsgpack.packb(value[start : start + BLOCK], default=reveal, option=OPTIONS))
     else:
-        found.update(ormsgpack.packb(value, default=_reveal, option=OPTIONS))
+        found.update(ormsgpack.packb(value, default=reveal, option=OPTIONS))
 
 
 def digests(values: Sequence[Any]) -> list[bytes | None]:
@@ -186,7 +185,7 @@ _EXTRA = attrgetter("__pydantic_extra__")
 _PRIVATE = attrgetter("__pydantic_private__")
 
 
-def digest_bytes(data: Stored) -> bytes:
+def digest_bytes(data: bytes) -> bytes:
     """The same for a value that is serialized already."""
     return xxhash.xxh3_128_digest(data, _SEED)
 

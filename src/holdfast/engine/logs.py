@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digest_stored, digests
+from holdfast.engine.digest import BLOCK, block_digests, digest, digest_bytes, digest_text, digests
 from holdfast.engine.parts import spans
 from holdfast.engine.records import Key, Ref
 from holdfast.engine.seal import binds, clear_bytes, in_segment, parted_at, seal, unseal
@@ -417,22 +417,23 @@ class Reader:
         shape, content, live = found
         base, stored, steps = self._sizes[ref]
         block, length = block_of(shape, content), _count(shape, content)
-        if type(content) is str and (mark := self._digest(ref, content)):
+        if type(content) is str and (mark := self._text_digest(ref, content)):
             return Tip(ref, shape, block, length, mark, base, stored, live, mark, (), steps)
-        if _is_plain(shape, content) and (mark := self._digest(ref, content)):
+        # Plain data: nothing is migrated a second time.
+        if _is_plain(shape, content) and (mark := digest(content, plain=True)):
             once_more = Reader(self._serde, {ref.log: self._logs[ref.log]})
             again = partial(once_more.read, ref, key, channel, graph)
             return Tip(ref, shape, block, length, None, base, stored, live, mark, (), steps, again)
         marks, whole, blocks = take(self._serde, shape, content, private=True)
         return Tip(ref, shape, block, length, marks, base, stored, live, whole, blocks, steps)
 
-    def _digest(self, ref: Ref, content: Any) -> bytes | None:
+    def _text_digest(self, ref: Ref, text: str) -> bytes | None:
         first = self._logs[ref.log][0]
-        if not ref.seq and first[0] in _SHAPES:
+        if first[0] == Shape.WHOLE:  # in one piece, and not compressed
             tag, packed = parted_at(first, 1, len(first))
             if tag == TAG:
-                return digest_stored(content, packed)
-        return digest(content)
+                return digest_text(text, packed)
+        return digest(text)
 
     def _whole(self, ref: Ref, segments: Sequence[bytes]) -> list[bytes]:
         """The changes of a value, each in one piece; what is joined once serves all values of the log."""

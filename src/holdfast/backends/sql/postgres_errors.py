@@ -15,6 +15,7 @@ _PASSING = (
     pg.CannotConnectNow,
     pg.AdminShutdown,
     pg.CrashShutdown,
+    pg.IdleSessionTimeout,  # of a connection that was just made, on a machine that has a lot to do
 )
 # A failed connect has no code, only the server's words, which are in English on nearly every server.
 _PASSING_WORDS = ("the database system is", "too many clients", "remaining connection slots", "too many connections")
