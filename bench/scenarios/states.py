@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 from graphs import Talk
 from measure import Clock, StoreSetting, interleave, megabytes
 from recording import NextVersion, Turn, record_loop, touch
-from stores.sides import HOLDFAST, TRUSTING, SaverSide, Side
+from stores.sides import BARE, HOLDFAST, TRUSTING, SaverSide, Side
 
 S = TypeVar("S", bound=Side)
 _SIZE = 10_000
 _CHANGED = 2
-_BARE = Side("INSERT and COMMIT")
 _CHANNELS = [f"channel_{number:02}" for number in range(50)]
 
 
@@ -76,9 +75,10 @@ def _measure(
         bare = store.create("bare")
         insert = stack.enter_context(store.bare(bare))
         for number in range(calls):
-            data = os.urandom(changed)
-            with clock.time("bare", _BARE):
-                insert(data)
+            if changed:
+                data = os.urandom(changed)
+                with clock.time("bare", BARE):
+                    insert(data)
             if number % 20 == 0:
                 setting.say(f"{name}: call {number} of {calls}")
             for side in _order(sides, number):

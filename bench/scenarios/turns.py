@@ -8,13 +8,12 @@ from typing import Any, Literal
 from graphs import Talk, chat_graph
 from measure import Clock, StoreSetting, interleave
 from recording import record_chat, replay, touch
-from stores.sides import HOLDFAST, Saver, SaverSide, Side, our_version
+from stores.sides import BARE, HOLDFAST, Saver, SaverSide, Side, our_version
 from stores.sqlite import Sqlite
 
 Durability = Literal["sync", "async", "exit"]
 _DURABILITIES: tuple[Durability, ...] = ("sync", "async", "exit")
 _SHORT = 20
-_BARE = Side("INSERT and COMMIT")
 
 
 def run(setting: StoreSetting) -> None:
@@ -54,11 +53,11 @@ def _short(setting: StoreSetting) -> None:
                     call(savers[side])
 
         setting.say(f"turn {_SHORT}, {rounds} rounds")
-        interleave((*store.sides, _BARE), rounds, turn)
+        interleave((*store.sides, BARE), rounds, turn)
     for method in ("put", "put_writes", "get_tuple"):
         label = "a short chat: put" if method == "put" else ""
         setting.add(f"short {method}", f"turn {_SHORT}: one {method}", "ms", clock.median(method), chart=label)
-    beside = {_BARE: clock.median("bare")[_BARE], HOLDFAST: clock.median("put")[HOLDFAST]}
+    beside = {BARE: clock.median("bare")[BARE], HOLDFAST: clock.median("put")[HOLDFAST]}
     what = f"turn {_SHORT}: one put of ours beside the store alone: INSERT and COMMIT of {size:,} bytes"
     setting.add("short bare", what, "ms", beside)
     store.drop_all(urls)

@@ -74,6 +74,8 @@ async def _aopen(url: str, **options: Any) -> AsyncIterator[Saver]:
         yield saver
 
 
+BARE = Side("INSERT and COMMIT")
+"""The store without a saver."""
 HOLDFAST = SaverSide(
     "holdfast",
     ours=True,

@@ -1,6 +1,7 @@
 """One saver for many threads, tasks and event loops: group commit, cancellation, interrupts, waiting for locks."""
 
 import asyncio
+import gc
 import signal
 import sqlite3
 import time
@@ -43,6 +44,7 @@ class Heart:
     """A task that beats every few milliseconds, as long as its event loop is not blocked."""
 
     async def __aenter__(self) -> Self:
+        gc.collect()  # what tests before this one left, which stops a loop as well
         self.longest = 0.0
         self._task = asyncio.create_task(self._beat())
         await asyncio.sleep(0)
@@ -434,7 +436,7 @@ async def test_the_loop_goes_on_while_a_write_waits(path: Path, what: str) -> No
         if blocked is not None:
             await blocked
     await saver.aclose()
-    assert heart.longest < 0.35  # the lock was held for longer, and all others of this machine may be at work, too
+    assert heart.longest < 0.2
 
 
 async def test_reads_go_on_while_a_write_waits(saver: holdfast.Saver, path: Path) -> None:

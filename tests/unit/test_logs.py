@@ -143,7 +143,7 @@ def test_what_was_read_can_be_written_on(serde: Any, versions: Any) -> None:
 @settings(deadline=None)
 @given(value=value)
 def test_the_digest_of_what_was_read_is_that_of_the_value(value: Any) -> None:
-    """Of plain data it is taken from the stored bytes; where it is not the same, a look at the elements must tell."""
+    """Of plain data one digest stands for all of it; the marks that are taken later are those of the value."""
     log = Log(OURS)
     log.put(value)
     before = log.tip

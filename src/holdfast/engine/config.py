@@ -17,8 +17,7 @@ from holdfast.errors import BadConfig
 def text(value: object, what: str) -> str:
     """An id as text. Integers and UUIDs are common and safe; anything else but text is refused."""
     if type(value) is str:
-        if value.isascii():  # as nearly all are
-            return value
+        pass
     elif isinstance(value, str):
         value = str.__str__(value)
     elif isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
@@ -55,26 +54,28 @@ def configurable(config: RunnableConfig | None) -> Mapping[str, Any]:
 def named(config: RunnableConfig) -> tuple[str, str, str | None]:
     """What a config names: a thread, a namespace (the root's is empty), and a checkpoint, if any."""
     found = configurable(config)
-    thread, ns, id_ = found.get("thread_id"), found.get("checkpoint_ns"), found.get("checkpoint_id")
+    thread, ns = found.get("thread_id"), found.get("checkpoint_ns")
     if thread is None:
         msg = "the config names no thread: add {'configurable': {'thread_id': …}}"
         raise BadConfig(msg)
-    return (
-        text(thread, "thread_id"),
-        "" if ns is None else text(ns, "checkpoint_ns"),
-        None if id_ is None or id_ == "" else text(id_, "checkpoint_id"),
-    )
+    return text(thread, "thread_id"), "" if ns is None else text(ns, "checkpoint_ns"), id_of(config)
+
+
+def id_of(config: RunnableConfig) -> str | None:
+    """The checkpoint that a config names, if any."""
+    value = configurable(config).get("checkpoint_id")
+    return None if value in (None, "") else text(value, "checkpoint_id")
 
 
 def before_of(before: RunnableConfig | None) -> str | None:
     """The id that a listing ends before."""
     if before is None:
         return None
-    id_ = configurable(before).get("checkpoint_id")
-    if id_ is None or id_ == "":
+    found = id_of(before)
+    if found is None:
         msg = "before names no checkpoint: add {'configurable': {'checkpoint_id': …}}"
         raise BadConfig(msg)
-    return text(id_, "checkpoint_id")
+    return found
 
 
 def limit_of(limit: int | None) -> int | None:

@@ -44,7 +44,8 @@ class Tips(NamedTuple):
 
     def are_in(self, row: Row) -> bool:
         """Whether a row has its values where these are."""
-        return all(row.refs.get(channel) == tip.ref for channel, tip in [*self.by_channel.items()])
+        tips = [*self.by_channel.items()]  # a copy: another thread may be reading more values
+        return all(row.refs.get(channel) == tip.ref for channel, tip in tips)
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Place:
 
     def weight(self) -> int:
         """About how many digests it holds; a place of its own takes as much as some of them, a log as much as one."""
-        tips = [*self.tips.by_channel.values()]  # a copy: another thread may be reading more values
+        tips = [*self.tips.by_channel.values()]  # a copy, as in `are_in`
         return _OWN_WEIGHT + len(self.last[1]) + sum(tip.weight() for tip in tips)
 
 

@@ -364,11 +364,10 @@ def _count(shape: Shape, content: Any) -> int:
 class Reader:
     """Reads values out of logs. Every value that it returns is new, down to its last list."""
 
-    __slots__ = ("_joined", "_loads_many", "_logs", "_serde", "_sizes", "_spans")
+    __slots__ = ("_joined", "_logs", "_serde", "_sizes", "_spans")
 
     def __init__(self, serde: SerializerProtocol, logs: dict[str, list[bytes]]) -> None:
         self._serde = serde
-        self._loads_many = None if binds(serde) else getattr(serde, "loads_many", None)
         self._logs = logs
         self._joined: dict[str, dict[int, bytes]] = defaultdict(dict)
         """For each log that has some in parts or compressed, its changes in one piece, by their first segment."""
@@ -388,11 +387,7 @@ class Reader:
         if not seq and first[0] in _SHAPES:  # most values are one change, and in one piece
             size = len(first)
             self._sizes[ref] = size, size, 0
-            if self._loads_many is None:
-                content = unseal(self._serde, first[1:], in_segment(key, channel, ref, first[:1], graph))
-            else:
-                place = CheckpointContext(*key, channel, graph)
-                (content,) = self._loads_many(place, (parted_at(first, 1, size),))
+            (content,) = self._opened(ref, [(first, [(first[:1], 1, size)])], key, channel, graph)
             return _SHAPES[first[0]], content, float(size)
         changes = segments[: seq + 1]
         try:
@@ -448,7 +443,8 @@ class Reader:
         self, ref: Ref, changes: Sequence[tuple[bytes, Places]], key: Key, channel: str, graph: str | None
     ) -> Iterator[Any]:
         """The sealed values of some changes, one after the other."""
-        if self._loads_many is None:
+        loads_many = getattr(self._serde, "loads_many", None)
+        if loads_many is None or binds(self._serde):
             spans = self._spans.get(ref) or [range(number, number + 1) for number in range(len(changes))]
             return (
                 unseal(
@@ -461,7 +457,7 @@ class Reader:
                 if start < end
             )
         sealed = [parted_at(data, start, end) for data, places in changes for _, start, end in places if start < end]
-        return iter(self._loads_many(CheckpointContext(*key, channel, graph), sealed))
+        return iter(loads_many(CheckpointContext(*key, channel, graph), sealed))
 
 
 def _apply_splice(content: list[Any], head: bytes, parts: Sequence[Any]) -> int:

@@ -8,7 +8,6 @@ narrows the search down: what is found is compared with the filter itself.
 import numbers
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import ormsgpack
@@ -24,17 +23,14 @@ _UNLABELLED = frozenset({"source", "step", "parents", "counters_since_delta_snap
 # Every thread has a step 5, but few of them: its label has the thread in it, and is searched for on that one only.
 _OF_THREAD = "step"
 _DEPTH = 2
-_SHORT = 256
 _SCALARS = (str, int, float, numbers.Real, Decimal)
 
 
 def merge(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
     """A checkpoint's own metadata, and what its config adds. No key is ever dropped."""
     # LangGraph's own function strips NUL from values; only what it takes from the config is used.
-    merged: dict[str, Any] = {**metadata}
-    for key, value in get_checkpoint_metadata(config, {}).items():
-        merged.setdefault(key, value)
-    return merged
+    added = get_checkpoint_metadata(config, {})
+    return {**metadata, **{key: value for key, value in added.items() if key not in metadata}}
 
 
 def steps_since_snapshot(metadata: Mapping[str, Any]) -> int:
@@ -47,17 +43,6 @@ def steps_since_snapshot(metadata: Mapping[str, Any]) -> int:
 
 def label(path: str, value: Any, thread: str | None = None) -> int:
     """The label of one scalar, of any thread or of one; equal numbers have equal labels."""
-    if type(value) is str and thread is None and len(value) <= _SHORT:
-        return _label_of_text(path, value)  # of a user or a run: the same for many checkpoints
-    return _label(path, value, thread)
-
-
-@lru_cache(4096)
-def _label_of_text(path: str, value: str) -> int:
-    return _label(path, value, None)
-
-
-def _label(path: str, value: Any, thread: str | None) -> int:
     if isinstance(value, str):
         value = value.encode("utf-8", "surrogatepass")
     elif not isinstance(value, bool):
