@@ -52,6 +52,18 @@ class Mixed(Slotted):
     y: int
 
 
+class WithDict:
+    __slots__ = ("__dict__",)
+
+
+@dataclass
+class OneSlot(WithDict):
+    """As large as a class without slots, which has room for weak references instead."""
+
+    __slots__ = ("x",)
+    x: int
+
+
 @dataclass
 class Listy(list[Any]):
     x: int = 0
@@ -175,6 +187,7 @@ def test_changes_in_place_are_seen() -> None:
     change(Slotted(1), lambda v: setattr(v, "x", 2))
     change(Mixed(1, 2), lambda v: setattr(v, "x", 2))
     change(Mixed(1, 2), lambda v: setattr(v, "y", 3))
+    change(OneSlot(1), lambda v: setattr(v, "x", 2))
     change(Listy(), lambda v: v.append(1))
     change(Model(x=1), lambda v: setattr(v, "x", 2))
     change(Model(x=1), lambda v: setattr(v, "_hidden", 2))

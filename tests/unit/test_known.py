@@ -46,6 +46,18 @@ def test_the_bound_holds_however_often_a_place_is_kept() -> None:
     assert 0 < sum(place.weight() for place in kept if place.tips.by_channel) <= 1000
 
 
+def test_the_namespaces_of_one_thread_are_bounded_too() -> None:
+    """Each call of a subgraph has one of its own; the graph's own, which is used again and again, stays."""
+    known = Known(limit=1000)
+    for number in range(500):
+        known.keep("t", "", known.place(SERDE, "t", "") if number else Place(SERDE, Tips({"l": tip(30)})))
+        known.keep("t", f"node:{number}", Place(SERDE, Tips({"l": tip(30)})))
+    kept = [ns for ns in ("", *(f"node:{n}" for n in range(500))) if known.place(SERDE, "t", ns).tips.by_channel]
+    assert kept == ["", *(f"node:{n}" for n in range(482, 500))]
+    known.forget("t")
+    assert not any(known.place(SERDE, "t", ns).tips.by_channel for ns in kept)
+
+
 def test_many_small_elements_weigh_as_much_as_their_digests() -> None:
     assert Place(SERDE, Tips({"l": tip(6400, block=64)})).weight() < 130
 

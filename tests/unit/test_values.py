@@ -105,6 +105,20 @@ def test_an_error_leaves_the_value_waiting() -> None:
     assert values["a"] == "yes"
 
 
+def test_two_that_look_at_once_get_the_same_object() -> None:
+    """What one of them changes in it, the other one sees, as in any dict."""
+    looked: list[Any] = []
+
+    def decode(channel: str) -> Any:
+        if not looked:  # as if another thread came first, while this one decodes
+            looked.append(None)
+            looked.append(read[channel])
+        return [channel]
+
+    read = Values({"a": WAITING}, {"a"}, decode)
+    assert read["a"] is looked[1] is read["a"]
+
+
 def test_copies_are_plain_dicts(values: Any) -> None:
     for made in (
         values.copy(),

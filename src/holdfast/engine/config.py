@@ -67,6 +67,19 @@ def id_of(config: RunnableConfig) -> str | None:
     return None if value in (None, "") else text(value, "checkpoint_id")
 
 
+def checkpoint_id(checkpoint: Mapping[str, Any]) -> str:
+    """The id of a checkpoint that has all it needs to be stored."""
+    for name in ("id", "channel_values", "channel_versions"):
+        if name not in checkpoint:
+            msg = f"the checkpoint has no {name!r}"
+            raise BadConfig(msg)
+    found = text(checkpoint["id"], "checkpoint id")
+    if not found:
+        msg = "the checkpoint's id is empty, which would name the newest of its thread"
+        raise BadConfig(msg)
+    return found
+
+
 def before_of(before: RunnableConfig | None) -> str | None:
     """The id that a listing ends before."""
     if before is None:

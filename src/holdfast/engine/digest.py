@@ -21,6 +21,7 @@ import xxhash
 from pydantic import BaseModel
 
 from holdfast.serde.packed import OPTIONS, Stored, text_in
+from holdfast.serde.shapes import slots_of
 
 # Both differ in every process, so that nobody can prepare two values of one digest, and no
 # plain list can look like the form in which a richer type is digested.
@@ -221,7 +222,9 @@ def _revealer(cls: type) -> Callable[[Any], Any]:
     # An instance with slots, or over a type in C, is larger: it keeps something outside of its __dict__.
     if cls.__itemsize__ == 0 and issubclass(cls, BaseModel) and cls.__basicsize__ == _Model.__basicsize__:
         return _reveal
-    if cls.__itemsize__ == 0 and dataclasses.is_dataclass(cls) and cls.__basicsize__ == _Plain.__basicsize__:
+    # As large with a slot in place of the weak references that it can't have.
+    has_all_in_dict = cls.__basicsize__ == _Plain.__basicsize__ and {*slots_of(cls)} <= {"__dict__", "__weakref__"}
+    if cls.__itemsize__ == 0 and dataclasses.is_dataclass(cls) and has_all_in_dict:
         return vars
     return _refuse
 

@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
-from holdfast.engine.config import before_of, config_for, configurable, limit_of, named, text
+from holdfast.engine.config import before_of, checkpoint_id, config_for, configurable, limit_of, named, text
 from holdfast.engine.digest import digest
 from holdfast.engine.known import Known, Place, Tips
 from holdfast.engine.logs import (
@@ -127,7 +127,7 @@ class Engine(NamedTuple):
         are trusted: other values are not looked at, where it is known where the parent has them.
         """
         thread, ns, parent = named(config)
-        key = Key(thread, ns, text(checkpoint["id"], "checkpoint id"))
+        key = Key(thread, ns, checkpoint_id(checkpoint))
         place = self.known.place(self.serde, key.thread, key.ns)
         merged = merge(config, metadata)
         # Before the values, which may be newer then, but never older than they are called.
@@ -237,7 +237,7 @@ class Draft:
         self, parent: str | None, checkpoint: Checkpoint, metadata: dict[str, Any], seen: Place | None = None
     ) -> Change:
         """All that has to be written, and what it leans on: on a parent only if that was `seen` stored."""
-        values = checkpoint["channel_values"]
+        values = _by_text(checkpoint["channel_values"])
         plain: dict[str, Any] = {}
         inline: dict[str, bytes] = {}
         refs: dict[str, Ref | None] = {}
@@ -265,7 +265,7 @@ class Draft:
             refs[channel] = INLINE if isinstance(placed, bytes) else placed
         for channel in checkpoint["channel_versions"]:
             if channel not in refs:
-                refs[text(channel, "channel")] = None
+                refs.setdefault(text(channel, "channel"), None)
         skeleton = {**checkpoint, "channel_values": plain}
         sealed = sealed_for(self.serde, skeleton, in_skeleton(self.serde, self.key, parent, refs), "checkpoint")
         row = Row(
@@ -445,6 +445,13 @@ class Listing:
         if found.rows:
             self.after = found.rows[-1].key
         return found
+
+
+def _by_text(values: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """Values by channel, where its name may be a number or of a class of its own: what is stored is text."""
+    if {*map(type, values)} <= {str}:
+        return values
+    return {text(channel, "channel"): value for channel, value in values.items()}
 
 
 def emptied(page: list[CheckpointTuple]) -> Iterator[CheckpointTuple]:

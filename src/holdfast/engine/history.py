@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory, writes_sort_key
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
-from holdfast.engine.config import named, text
+from holdfast.engine.config import named, texts
 from holdfast.engine.engine import Engine, graph_of, metadata_of, unpack_body
 from holdfast.engine.logs import Reader, put_together
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
@@ -263,7 +263,7 @@ async def delta_history(
     engine: Engine, config: RunnableConfig, channels: Sequence[str]
 ) -> dict[str, DeltaChannelHistory]:
     """For each channel, the seed and the writes that lead up to a checkpoint, oldest first."""
-    names = [text(channel, "channel") for channel in channels]
+    names = texts(channels, "channel")
     thread, ns, id_ = named(config)
     # The rows between here and the last snapshot, and the two ends; forks may lie in between.
     known = engine.known.place(engine.serde, thread, ns).reach.get(id_ or "")

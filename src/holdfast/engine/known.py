@@ -4,7 +4,7 @@ Only ever a hint: the backend checks what a change leans on, one by one or by th
 stale or was thrown away costs a little space and is never wrong. Bounded by the number of digests and logs held.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -66,30 +66,25 @@ class Place:
         return _OWN_WEIGHT + len(self.last[1]) + sum(tip.weight() for tip in tips)
 
 
-@dataclass(slots=True)
-class _Thread:
-    """The places of a thread, by namespace, and what they weigh."""
-
-    places: dict[str, Place] = field(default_factory=dict)
-    weights: dict[str, int] = field(default_factory=dict)
-
-
 class Known:
-    """Places by thread and namespace; the least recently used threads are forgotten first.
+    """Places by thread and namespace; those that were not used for longest are forgotten first.
 
-    The last one is kept, however large: its value is in memory anyway.
+    By themselves, not with their thread: each call of a subgraph has a namespace of its own, and a thread that goes on
+    for weeks has thousands. The last one is kept, however large: its value is in memory anyway.
     """
 
     def __init__(self, limit: int = 1_000_000) -> None:
         self._limit = limit
         self._total = 0
         self._lock = ForkSafeLock()
-        self._threads: OrderedDict[str, _Thread] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[Place, int]] = OrderedDict()
+        """By thread and namespace, a place and what it weighs."""
+        self._namespaces: defaultdict[str, set[str]] = defaultdict(set)
 
     def place(self, serde: SerializerProtocol, thread: str, ns: str) -> Place:
         """What is known here; a new, empty place if nothing is, or only through another serializer."""
         with self._lock:
-            known = self._threads[thread].places.get(ns) if thread in self._threads else None
+            known, _ = self._kept.get((thread, ns), (None, 0))
         if known is None:
             return Place(serde)
         # What one serializer wrote, another need not be able to read; that it is there, both can know.
@@ -99,20 +94,14 @@ class Known:
         """Remember a place, as it now is."""
         weight = place.weight()
         with self._lock:
-            kept = self._threads.setdefault(thread, _Thread())
-            self._threads.move_to_end(thread)
-            self._total += weight - kept.weights.get(ns, 0)
-            kept.places[ns], kept.weights[ns] = place, weight
-            self._shrink()
+            self._set(thread, ns, place, weight)
 
     def grow(self, thread: str, ns: str, place: Place, weight: int) -> None:
         """Remember that a place has become heavier, without weighing all of it."""
         with self._lock:
-            kept = self._threads.get(thread)
-            if kept is not None and kept.places.get(ns) is place:
-                kept.weights[ns] += weight
-                self._total += weight
-                self._shrink()
+            known, before = self._kept.get((thread, ns), (None, 0))
+            if known is place:
+                self._set(thread, ns, place, before + weight)
                 return
         self.keep(thread, ns, place)
 
@@ -122,11 +111,18 @@ class Known:
         So a put that is still on its way when the thread goes is told, and does not bring it back.
         """
         with self._lock:
-            known = dict(self._threads[thread].places) if thread in self._threads else {}
-        for ns, place in known.items():
+            known = [(ns, self._kept[thread, ns][0]) for ns in self._namespaces.get(thread, ())]
+        for ns, place in known:
             self.keep(thread, ns, Place(place.serde, ids=place.ids))
 
-    def _shrink(self) -> None:
-        while self._total > self._limit and len(self._threads) > 1:
-            _, gone = self._threads.popitem(last=False)
-            self._total -= sum(gone.weights.values())
+    def _set(self, thread: str, ns: str, place: Place, weight: int) -> None:
+        _, before = self._kept.pop((thread, ns), (None, 0))
+        self._kept[thread, ns] = place, weight  # as the last one
+        self._namespaces[thread].add(ns)
+        self._total += weight - before
+        while self._total > self._limit and len(self._kept) > 1:
+            (gone, its_ns), (_, weight) = self._kept.popitem(last=False)
+            self._total -= weight
+            self._namespaces[gone].discard(its_ns)
+            if not self._namespaces[gone]:
+                del self._namespaces[gone]

@@ -9,6 +9,8 @@ dict finds `Waiting` objects, which no serializer accepts: an error, never a val
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from holdfast.fork import ForkSafeLock
+
 
 class Waiting:
     """Stands in the dict for a value that nobody has looked at."""
@@ -24,6 +26,7 @@ class Waiting:
 
 
 WAITING = Waiting()
+_TURN = ForkSafeLock()
 
 
 def _nothing_waits(channel: str) -> NoReturn:
@@ -47,10 +50,16 @@ class Values(dict[str, Any]):
         return self
 
     def __getitem__(self, channel: str) -> Any:
+        decode = self._decode  # before the value: another thread lets go of it when none waits any more
         value = super().__getitem__(channel)
-        if value is WAITING:
-            value = self._decode(channel)
-            self[channel] = value
+        return self._first(channel, decode(channel)) if value is WAITING else value
+
+    def _first(self, channel: str, decoded: Any) -> Any:
+        """The value that is to stand here: what another thread decoded meanwhile, or else this one."""
+        with _TURN:
+            value = super().__getitem__(channel)
+            if value is WAITING:
+                value = self[channel] = decoded
         return value
 
     def get(self, channel: str, default: Any = None) -> Any:

@@ -1,12 +1,13 @@
 """Ids as users have them: whatever the text, two that differ never meet."""
 
+import enum
 import uuid
 from typing import Any, ClassVar
 
 import pytest
 
 from holdfast.errors import BadConfig, BadURL
-from holdfast.testing.half import Half, Suite, checkpoint_of, config_of, id_of, name, named_in
+from holdfast.testing.half import LONG, Half, Suite, checkpoint_of, config_of, id_of, name, named_in
 
 NAMES = (
     "a",
@@ -46,6 +47,12 @@ NAMES = (
 
 WRONG: tuple[Any, ...] = ({"$ne": None}, ["a"], ("a",), b"a", True, 1.5, object())
 """What is no id. Some of these are operators of some query language."""
+
+
+class Part(enum.StrEnum):
+    """Names of channels."""
+
+    MESSAGES = "messages"
 
 
 class IdRules(Suite):
@@ -197,6 +204,8 @@ class IdRules(Suite):
             await half.prune("a", "delete")
         with pytest.raises(BadConfig):
             await half.delete_for_runs("a")
+        with pytest.raises(BadConfig):
+            await half.history(config_of("a"), "ab")
         assert await half.ids() == [name(1)]
 
     async def test_a_lone_surrogate_is_refused(self, half: Half) -> None:
@@ -211,6 +220,25 @@ class IdRules(Suite):
             assert await half.values(thread) == await half.values(str(thread)) == {"v": str(thread)}
             await half.delete_thread(thread)
             assert await half.get(config_of(str(thread))) is None
+
+    async def test_channels_are_named_by_text(self, half: Half) -> None:
+        """A member of an enum of texts, or a number, names the same channel as its text, whatever it holds."""
+        names: tuple[tuple[str, Any], ...] = (("enum", Part.MESSAGES), ("number", 7))
+        for thread, channel in names:
+            for number, value in enumerate((1, "short", ["short"], [LONG], [LONG], LONG)):
+                await half.save(thread, name(number), {channel: value}, parent=name(number - 1) if number else None)
+                assert await half.values(thread) == {str(channel): value}
+
+    async def test_checkpoints_that_lack_something_are_refused(self, half: Half) -> None:
+        """Nothing is stored that no config could name, or that could not be read."""
+        whole = checkpoint_of(name(1), {"v": 1})
+        for lacking in ("id", "channel_values"):
+            partial: Any = {key: value for key, value in whole.items() if key != lacking}
+            with pytest.raises(BadConfig, match=lacking):
+                await half.put(config_of("t"), partial, {})
+        with pytest.raises(BadConfig, match="empty"):
+            await half.save("t", "")
+        assert await half.ids() == []
 
     async def test_configs_without_a_thread_are_refused(self, half: Half) -> None:
         """A config that names nothing finds nothing by chance."""
