@@ -33,6 +33,7 @@ def command(tmp_path: Path) -> Callable[..., Result]:
             chdir(tmp_path),
             patch.object(sys, "argv", ["holdfast", *arguments]),
             patch.object(sys, "path", [*sys.path]),
+            patch.object(sys, "stdin", io.StringIO()),
             patch.dict(os.environ, clean | env, clear=True),
             redirect_stdout(out),
             redirect_stderr(err),

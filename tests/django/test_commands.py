@@ -23,7 +23,7 @@ from talk.state import Ticket
 from holdfast.django import DjangoCheckpointer
 from holdfast.django.management.progress import progress
 from holdfast.django.models import Thread
-from holdfast.django.readable import diff, moment_of, pretty
+from holdfast.readable import diff, moment_of, pretty
 from holdfast.serde import new_key
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 

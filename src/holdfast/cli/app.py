@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import holdfast
-from holdfast.cli.arguments import AsJson, Debug, Serde, State, Url
+from holdfast.cli.arguments import AsJson, Checkpoint, Debug, Namespace, Serde, State, Thread, Threads, Url, Yes
 from holdfast.cli.jobs import jobs
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError
@@ -25,9 +25,6 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
 
 
 File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The lock.")]
-Threads = Annotated[
-    list[str] | None, typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given several times.")
-]
 Version = Annotated[
     bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
 ]
@@ -72,6 +69,8 @@ def about(*, version: Version = False) -> None:
     [cyan]holdfast verify sqlite:///agent.db[/]      before a deploy: does all of it load?
 
     [cyan]holdfast migrate sqlite:///agent.db[/]     after it: write old data anew
+
+    [cyan]holdfast show sqlite:///agent.db alice[/]  what is in a thread? Also: history, diff, copy, prune, delete
 
     [cyan]holdfast schema sql postgresql[/]          the tables as SQL, for a DBA
 
@@ -204,3 +203,134 @@ def threads(
     from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
 
     raise typer.Exit(commands.threads(url))
+
+
+@app.command()
+def show(
+    url: Url,
+    thread: Thread,
+    checkpoint: Checkpoint = None,
+    *,
+    ns: Namespace = "",
+    as_json: AsJson = False,
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Show what a checkpoint holds: its values, and what is pending. Nothing is changed.
+
+    Values of classes that are not known here are shown as they are stored.
+
+      [cyan]holdfast show sqlite:///agent.db alice[/]
+
+      [cyan]holdfast show sqlite:///agent.db alice --json | jq .values.messages[/]
+    """
+    from holdfast.cli import threadwork  # noqa: PLC0415 - help must not wait for all that it imports
+
+    raise typer.Exit(threadwork.show(url, thread, checkpoint, ns, serde, as_json=as_json))
+
+
+@app.command()
+def history(
+    url: Url,
+    thread: Thread,
+    *,
+    ns: Annotated[
+        str | None,
+        typer.Option("--ns", metavar="NAMESPACE", help="Only this checkpoint_ns; '' is the graph's own."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="So many at the most.")] = 20,
+    as_json: AsJson = False,
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """List the checkpoints of a thread, the newest first. No value is read, nothing is changed.
+
+    [cyan]holdfast history sqlite:///agent.db alice[/]
+    """
+    from holdfast.cli import threadwork  # noqa: PLC0415 - help must not wait for all that it imports
+
+    raise typer.Exit(threadwork.history(url, thread, ns, limit, serde, as_json=as_json))
+
+
+@app.command()
+def diff(
+    url: Url,
+    thread: Thread,
+    checkpoint: Checkpoint = None,
+    *,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="CHECKPOINT", help="Compare with this one; else its parent.", show_default=False
+        ),
+    ] = None,
+    ns: Namespace = "",
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Show what a checkpoint changed, line by line. Nothing is changed.
+
+    [cyan]holdfast diff sqlite:///agent.db alice[/]
+    """
+    from holdfast.cli import threadwork  # noqa: PLC0415 - help must not wait for all that it imports
+
+    raise typer.Exit(threadwork.diff(url, thread, checkpoint, ns, serde, before=before))
+
+
+@app.command("copy")
+def copy_thread(
+    url: Url,
+    thread: Thread,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The id of the copy.", show_default=False)],
+    *,
+    as_json: AsJson = False,
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Copy a thread, with its history, to a new one.
+
+    [cyan]holdfast copy sqlite:///agent.db alice alice-before-the-fix[/]
+    """
+    from holdfast.cli import threadwork  # noqa: PLC0415 - help must not wait for all that it imports
+
+    raise typer.Exit(threadwork.copy_thread(url, thread, target, serde, as_json=as_json))
+
+
+@app.command()
+def prune(
+    url: Url,
+    *,
+    thread: Threads = None,
+    everything: Annotated[bool, typer.Option("--all", help="All threads.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    serde: Serde = None,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Keep the newest checkpoint of each namespace of a thread, and delete the history before it.
+
+    [cyan]holdfast prune sqlite:///agent.db --thread alice[/]
+
+    [cyan]holdfast prune sqlite:///agent.db --all --yes[/]
+    """
+    from holdfast.cli import threadwork  # noqa: PLC0415 - help must not wait for all that it imports
+
+    raise typer.Exit(threadwork.prune(url, thread or (), serde, everything=everything, yes=yes, as_json=as_json))
+
+
+@app.command()
+def delete(
+    url: Url,
+    *,
+    thread: Threads = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    debug: Debug = False,  # noqa: ARG001 - noted when it is read
+) -> None:
+    """Delete threads, with all that belongs to them.
+
+    [cyan]holdfast delete sqlite:///agent.db --thread alice --thread bob[/]
+    """
+    from holdfast.cli import threadwork  # noqa: PLC0415 - help must not wait for all that it imports
+
+    raise typer.Exit(threadwork.delete(url, thread or (), yes=yes, as_json=as_json))

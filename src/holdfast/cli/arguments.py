@@ -41,3 +41,15 @@ Debug = Annotated[
     bool, typer.Option("--debug", callback=note_debug, is_eager=True, help="Show where an error comes from.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id.", show_default=False)]
+Threads = Annotated[
+    list[str] | None, typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given several times.")
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Argument(metavar="[CHECKPOINT]", help="A checkpoint's id; the newest, if left out.", show_default=False),
+]
+Namespace = Annotated[
+    str, typer.Option("--ns", metavar="NAMESPACE", help="A subgraph's checkpoint_ns; else the graph's own.")
+]

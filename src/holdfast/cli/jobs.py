@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.arguments import AsJson, Debug, Serde, Url
+from holdfast.cli.arguments import AsJson, Debug, Serde, Url, Yes
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.", show_default=False)]
 Checkpoint = Annotated[
@@ -14,7 +14,6 @@ Checkpoint = Annotated[
         metavar="[CHECKPOINT]", help="A checkpoint's id; the one saved last, if left out.", show_default=False
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 jobs = typer.Typer(
     no_args_is_help=True,

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -208,9 +207,9 @@ def clear(url: str, job: str, checkpoints: Sequence[str], serde: str | None, *, 
         except CheckpointStoreError as error:
             if checkpoints or not isinstance(error.__cause__, Unreadable):
                 raise
-            _confirm(f"{error}. Delete all of job {job!r}, for good?", yes=yes)
+            screen.confirm(f"{error}. Delete all of job {job!r}, for good?", yes=yes)
             run(core.drop_all())
-            _tell(screen, f"deleted all of job {job!r}", {"job": job, "deleted": None}, as_json=as_json)
+            screen.tell(f"deleted all of job {job!r}", {"job": job, "deleted": None}, as_json=as_json)
             return 0
         there = [*(one.checkpoint_id for one in found), *damaged]
         if not there:
@@ -218,21 +217,14 @@ def clear(url: str, job: str, checkpoints: Sequence[str], serde: str | None, *, 
         if missing := [name for name in checkpoints if name not in there]:
             raise CheckpointNotFoundError(", ".join(missing))
         number = len(checkpoints) or len(there)
-        _confirm(f"delete {count(number, 'checkpoint')} of job {job!r}, for good?", yes=yes)
+        screen.confirm(f"delete {count(number, 'checkpoint')} of job {job!r}, for good?", yes=yes)
         if not checkpoints:
             number = store.clear_all()
         for name in checkpoints:
             store.delete(name)
     said = f"deleted {count(number, 'checkpoint')} of job {job!r}"
-    _tell(screen, said, {"job": job, "deleted": number}, as_json=as_json)
+    screen.tell(said, {"job": job, "deleted": number}, as_json=as_json)
     return 0
-
-
-def _tell(screen: Screen, said: str, facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        screen.write(json.dumps(facts, indent=2))
-    else:
-        screen.say(said, "bold green")
 
 
 def export(url: str, job: str, checkpoint: str | None, to: Path | None, serde: str | None) -> int:
@@ -277,19 +269,14 @@ def unlock(url: str, job: str, serde: str | None, *, yes: bool, as_json: bool) -
         if holder is None:
             if not run(core.rows()):
                 raise _no_job(job)
-            _tell(screen, f"nobody holds job {job!r}", {"job": job, "taken_from": None}, as_json=as_json)
+            screen.tell(f"nobody holds job {job!r}", {"job": job, "taken_from": None}, as_json=as_json)
             return 0
-        _confirm(f"take job {job!r} away from {holder.describe()}?", yes=yes)
+        screen.confirm(f"take job {job!r} away from {holder.describe()}?", yes=yes)
         gone = store.unlock()
     who = gone.holder if gone else "nobody"
     said = f"job {job!r} is free; {who} can save nothing more to it"
-    _tell(screen, said, {"job": job, "taken_from": gone._asdict() if gone else None}, as_json=as_json)
+    screen.tell(said, {"job": job, "taken_from": gone._asdict() if gone else None}, as_json=as_json)
     return 0
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if not yes:
-        typer.confirm(printable(question), abort=True, err=True)
 
 
 def _no_job(job: str) -> CheckpointStoreError:

@@ -1,10 +1,12 @@
 """What the commands print: results to stdout, progress and errors to stderr."""
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -57,6 +59,18 @@ class Screen:
         ns = f", namespace {found.ns}" if found.ns else ""
         self.say(f"✗ thread {found.thread}{ns}, checkpoint {found.checkpoint}{more}, {found.what}", "bold red")
         self.say(f"  {found.error}: {found.message}")
+
+    def tell(self, said: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
+        """Say that something was done, to people or to programs."""
+        if as_json:
+            self.write(json.dumps(facts, indent=2))
+        else:
+            self.say(said, "bold green")
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something is done for good, unless told not to."""
+        if not yes:
+            typer.confirm(printable(question), abort=True, err=True)
 
     @contextmanager
     def progress(self, total: int) -> Iterator["Bar"]:

@@ -24,8 +24,8 @@ from django.utils.html import format_html
 from holdfast.django import conf
 from holdfast.django.checkpointer import DjangoCheckpointer, alias_of, serializer_of
 from holdfast.django.models import Checkpoint, Thread
-from holdfast.django.readable import Line, diff, json_of, moment_of, pretty, state_of, writes_of
 from holdfast.errors import HoldfastError
+from holdfast.readable import Line, diff, json_of, moment_of, pretty, state_of, writes_of
 
 _PAGE = 100
 

@@ -15,13 +15,13 @@ from holdfast.django import conf, legacy
 from holdfast.django.checkpointer import DjangoCheckpointer, serializer_of
 from holdfast.django.management.progress import progress
 from holdfast.django.models import Thread
-from holdfast.django.readable import moment_of, record_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.pieces import Problem
 from holdfast.engine.records import ThreadInfo
 from holdfast.engine.retention import DELETE, KEEP_LATEST
 from holdfast.engine.upkeep import refresh_with, rewrite_thread, verify_thread
 from holdfast.errors import HoldfastError
+from holdfast.readable import moment_of, record_of
 from holdfast.run import run
 
 
