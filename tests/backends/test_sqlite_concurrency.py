@@ -293,6 +293,7 @@ async def test_a_lock_that_is_held_too_long_fails_the_whole_group(path: Path) ->
             results = await asyncio.gather(*(aput(saver, f"{n}") for n in range(5)), return_exceptions=True)
         assert [type(result) for result in results] == [StoreError] * 5
         assert all("locked" in str(result) for result in results)
+        assert all(isinstance(result.__cause__, sqlite3.OperationalError) for result in results)  # type: ignore[union-attr]
         assert stored_ids(path) == set()
         await aput(saver, "a", "later")
         assert texts_in(await saver.aget_tuple(config_of("a"))) == ["later"]

@@ -77,9 +77,11 @@ def test_a_long_lock_is_an_error(tmp_path: Path) -> None:
                 lambda: put(saver, first, some_values(4)),
                 lambda: saver.put_writes(first, [("messages", {"of": 1})], "task"),
                 lambda: saver.delete_thread("a"),
+                lambda: saver.prune(["a"]),
             ):
-                with pytest.raises(StoreError, match=r"locked.*0\.2 s.*another process.*timeout"):
+                with pytest.raises(StoreError, match=r"locked.*0\.2 s.*another process.*timeout") as caught:
                     action()
+                assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
             found = saver.get_tuple(config_of("a"))
             assert found is not None
             assert id_in(found.config) == id_in(first)

@@ -175,9 +175,16 @@ class BlockingWire:
                 for job in jobs:
                     self._commit([job])
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-            reason = self._explain(error) if isinstance(error, sqlite3.Error) else error
             for job in jobs:
-                job.error = reason
+                job.error = self._reason(error)
+
+    def _reason(self, error: Exception) -> Exception:
+        """What a job is told; one error for each, since they are raised in different threads."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        reason = self._explain(error)
+        reason.__cause__ = error
+        return reason
 
     def _begin(self) -> sqlite3.Connection:
         connection = self._writing()
