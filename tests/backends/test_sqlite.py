@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,56 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with holdfast.Saver(f"sqlite:///{tmp_path}") as saver, pytest.raises(StoreError, match="unable to open"):
         put(saver, "a")
+
+
+@pytest.mark.parametrize("half", ["sync", "async"])
+@pytest.mark.parametrize("fate", ["removed", "replaced"])
+def test_a_file_that_loses_its_name_takes_no_more_writes(tmp_path: Path, fate: str, half: str) -> None:
+    """They would be acknowledged, and gone with the process."""
+    path = tmp_path / "agent.db"
+    saver, other = holdfast.Saver(f"sqlite:///{path}"), tmp_path / "other.db"
+    first = put(saver, "a", "kept")
+    with holdfast.Saver(f"sqlite:///{other}") as restored:
+        put(restored, "b", "from a backup")
+    if fate == "removed":
+        path.unlink()
+    else:
+        other.replace(path)
+    calls: list[Callable[[], object]] = [
+        lambda: put(saver, first) if half == "sync" else asyncio.run(aput(saver, first)),
+        lambda: saver.get_tuple(first) if half == "sync" else asyncio.run(saver.aget_tuple(first)),
+    ]
+    for call in calls:
+        with pytest.raises(StoreError, match=r"agent\.db.*removed or replaced.*new Saver"):
+            call()
+    assert path.exists() == (fate == "replaced")  # none is made by looking
+    saver.close() if half == "sync" else asyncio.run(saver.aclose())
+    for of_the_old_file in ("agent.db-wal", "agent.db-shm"):
+        (tmp_path / of_the_old_file).unlink()
+    with holdfast.Saver(f"sqlite:///{path}") as anew:
+        assert [thread.thread for thread in anew.threads()] == (["b"] if fate == "replaced" else [])
+
+
+def test_a_file_that_is_moved_away_and_back_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.Saver(f"sqlite:///{path}") as saver:
+        first = put(saver, "a", "one")
+        path.rename(tmp_path / "elsewhere.db")
+        with pytest.raises(StoreError, match="removed or replaced"):
+            put(saver, first)
+        (tmp_path / "elsewhere.db").rename(path)
+        assert texts_in(saver.get_tuple(put(saver, first, "two"))) == ["two"]
+
+
+def test_a_vacuum_and_a_backup_into_the_file_leave_it_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.Saver(f"sqlite:///{path}") as saver:
+        first = put(saver, "a", "one")
+        with closing(sqlite3.connect(path)) as connection, closing(sqlite3.connect(":memory:")) as copy:
+            connection.execute("VACUUM")
+            connection.backup(copy)
+            copy.backup(connection)
+        assert texts_in(saver.get_tuple(put(saver, first, "two"))) == ["two"]
 
 
 # Pragmas and options.

@@ -26,6 +26,7 @@ from holdfast.backends.sql import sqlite_statements
 from holdfast.backends.sql.programs import Program, ProgramBackend
 from holdfast.backends.sql.queue import MOST_AT_ONCE, AsyncioWire, Job, finish, together
 from holdfast.backends.sql.schema import Format, Migration, check, pending
+from holdfast.backends.sql.sqlite_file import NamedFile
 from holdfast.backends.sql.sqlite_programs import read_rows, run_program
 from holdfast.errors import BadURL, Closed, StoreError
 from holdfast.fork import watch
@@ -50,6 +51,7 @@ class BlockingWire:
         self._synchronous = synchronous
         self._given: sqlite3.Connection | None = None
         self._closed = False
+        self._file = NamedFile(path)
         self._turn = threading.RLock()
         self._queue: deque[Job] = deque()
         self._writer: sqlite3.Connection | None = None
@@ -240,6 +242,13 @@ class BlockingWire:
         if self._closed:
             msg = f"the saver on sqlite:///{self._path} was closed"
             raise Closed(msg)
+        if self._file.is_gone():
+            msg = (
+                f"{self._where}: the file was removed or replaced while it was open, so nothing more is stored "
+                "through this saver: put the right file in place, without an older -wal and -shm beside it, and open a "
+                "new Saver"
+            )
+            raise StoreError(msg)
 
     def _open(self, timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
         """Open the file; or in a way that can't write to it, nor move what is in its log."""
@@ -256,6 +265,8 @@ class BlockingWire:
             connection.execute("PRAGMA trusted_schema = OFF")
             if not read_only:
                 self._prepare(connection)
+                if not self._is_single:
+                    self._file.remember()
         except BaseException:
             connection.close()
             raise
