@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 import dynamodblab
@@ -29,6 +29,12 @@ import firestorelab
 import mongolab
 import pytest
 import servers
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+
+import holdfast
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -186,6 +192,62 @@ def test_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
                 left_out = str(reason)
     if left_out:
         pytest.skip(left_out)
+
+
+def moving() -> dict[str, Any]:
+    """The functions that a guide has for threads of another saver."""
+    page = ROOT / "docs" / "how-to" / "move-from-langgraph-checkpoint-postgres.md"
+    block = next(block for block in python_blocks(page) if "def move(" in block.code)
+    names: dict[str, Any] = {}
+    exec(compile(block.code, str(page), "exec"), names)
+    return names
+
+
+class Trip(TypedDict):
+    notes: list[str]
+
+
+def trips(saver: BaseCheckpointSaver[Any]) -> Any:
+    """A graph in which each turn calls a subgraph that waits for an answer."""
+    leg = StateGraph(Trip)
+    leg.add_node("ask", lambda state: {"notes": [*state["notes"], interrupt("Where to?")]})
+    leg.add_edge(START, "ask")
+    trip = StateGraph(Trip)
+    trip.add_node("leg", leg.compile())
+    trip.add_edge(START, "leg")
+    return trip.compile(checkpointer=saver)
+
+
+def test_threads_with_subgraphs_are_moved_whole() -> None:
+    """Also from a saver that lists one namespace after the other, and more than one page of checkpoints."""
+    config: Any = {"configurable": {"thread_id": "one"}}
+    old = InMemorySaver()
+    graph = trips(old)
+    for turn in range(25):
+        graph.invoke({"notes": []}, config)
+        graph.invoke(Command(resume=f"turn {turn}"), config)
+    graph.invoke({"notes": []}, config)
+    with holdfast.Saver("memory://") as new:
+        moving()["move"](old, new, "one")
+        assert len(list(new.list(config))) == len(list(old.list(config))) > 100
+        moved = trips(new)
+        assert list(moved.get_state_history(config)) == list(graph.get_state_history(config))
+        assert moved.invoke(Command(resume="the last"), config) == graph.invoke(Command(resume="the last"), config)
+
+
+def test_a_thread_that_is_not_moved_whole_is_an_error() -> None:
+    class Forgetful(holdfast.Saver):
+        """Keeps no checkpoint of a subgraph."""
+
+        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+            if config["configurable"]["checkpoint_ns"]:
+                return {"configurable": {**config["configurable"], "checkpoint_id": checkpoint["id"]}}
+            return super().put(config, checkpoint, metadata, new_versions)
+
+    old = InMemorySaver()
+    trips(old).invoke({"notes": []}, {"configurable": {"thread_id": "one"}})
+    with Forgetful("memory://") as new, pytest.raises(RuntimeError, match=r"checkpoints of 'one' were not moved.*leg:"):
+        moving()["move"](old, new, "one")
 
 
 def test_tags_are_known() -> None:
