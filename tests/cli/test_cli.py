@@ -441,6 +441,14 @@ def test_a_wrong_url_is_one_line(filled: Shop, url: str, says: str) -> None:
     assert found.stderr.startswith(says)
 
 
+@pytest.mark.parametrize("command", [["verify"], ["threads"], ["jobs", "list"], ["jobs", "show"]])
+def test_without_a_url_its_variable_is_named(shop: Shop, command: list[str]) -> None:
+    found = shop.run(*command)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("BadURL: no store is named")
+    assert "HOLDFAST_URL" in found.stderr
+
+
 def test_the_url_can_come_from_the_environment(filled: Shop) -> None:
     assert filled.run("verify", HOLDFAST_URL=URL).returncode == 0
 
@@ -534,8 +542,27 @@ def test_an_interrupt_says_how_to_go_on(shop: Shop) -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert " in 1 thread" in out
-    assert err.endswith("To go on, give the same command and --after 'a thread'\n")
+    assert err.endswith("all that is done is whole. To go on, give the same command and --after 'a thread'\n")
     assert shop.run("verify", URL).returncode == 0
+
+
+def test_a_dry_run_that_stops_speaks_of_nothing_done(filled: Shop) -> None:
+    stopping = """
+        from holdfast.serde import CheckpointSerializer
+        from shop.checkpoints import classes
+
+        class Stopping(CheckpointSerializer):
+            def refreshed(self, context, data):
+                if context.thread_id == "bob":
+                    raise KeyboardInterrupt
+                return super().refreshed(context, data)
+
+        serde = Stopping(classes=classes, compress=True)
+    """
+    filled.write("stopping.py", textwrap.dedent(stopping))
+    found = filled.run("migrate", URL, "--serde", "stopping:serde", "--dry-run")
+    assert found.returncode == 130
+    assert found.stderr == "stopped. To look at the rest, give the same command and --after alice\n"
 
 
 def test_a_serializer_without_versions_is_refused(filled: Shop) -> None:
@@ -572,6 +599,13 @@ def test_threads_are_listed(filled: Shop) -> None:
     assert [row[:2] for row in rows] == [["alice", "3"], ["bob", "3"]]
 
 
+def test_threads_as_json(filled: Shop) -> None:
+    found = json.loads(filled.run("threads", URL, "--json").stdout)
+    assert [(info["thread"], info["checkpoints"]) for info in found] == [("alice", 3), ("bob", 3)]
+    assert [set(info) for info in found] == [{"thread", "checkpoints", "latest"}] * 2
+
+
 def test_a_name_can_do_nothing_to_a_terminal(shop: Shop) -> None:
-    shop.fill("\x1b[31mred[/]")
-    assert "\\x1b[31mred[/]" in shop.run("threads", URL).stdout
+    shop.fill("\x1b[31mred[/]", "two\nlines")
+    told = lines(shop.run("threads", URL).stdout)
+    assert [line.rsplit(maxsplit=2)[0] for line in told[1:]] == ["\\x1b[31mred[/]", "two\\nlines"]

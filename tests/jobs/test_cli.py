@@ -64,6 +64,7 @@ def test_list(command: Callable[..., Result]) -> None:
     assert "100%" in lines[1]
     assert "40/40" in lines[1]
     assert "20/40" in lines[2]
+    assert "━━━━━━━━━━··········  50%" in lines[2]
     found = json.loads(command("list", URL, "--json").stdout)
     assert [(job["job"], job["latest"]["chunk_index"], job["holder"]) for job in found] == [
         ("done", 40, None),

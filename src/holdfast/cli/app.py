@@ -194,15 +194,18 @@ def migrate(
 def threads(
     url: Url,
     *,
+    as_json: AsJson = False,
     debug: Debug = False,  # noqa: ARG001 - noted when it is read
 ) -> None:
-    """List the threads: name, number of checkpoints, newest checkpoint.
+    """List the threads: name, number of checkpoints, newest checkpoint. Subgraphs' checkpoints count too.
 
     [cyan]holdfast threads sqlite:///agent.db[/]
+
+    [cyan]holdfast threads sqlite:///agent.db --json[/]
     """
     from holdfast.cli import commands  # noqa: PLC0415 - help must not wait for all that they import
 
-    raise typer.Exit(commands.threads(url))
+    raise typer.Exit(commands.threads(url, as_json=as_json))
 
 
 @app.command()

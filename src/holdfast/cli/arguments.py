@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.errors import BadURL
+
 
 class State:
     """What was asked for beside the command itself."""
@@ -16,11 +18,17 @@ def note_debug(value: bool) -> None:  # noqa: FBT001 - as typer calls it
     State.debug = State.debug or value
 
 
+def _no_url() -> str:
+    msg = "no store is named: give its URL, such as sqlite:///agent.db, or set HOLDFAST_URL"
+    raise BadURL(msg)
+
+
 Url = Annotated[
     str,
     typer.Argument(
         metavar="URL",
         envvar="HOLDFAST_URL",
+        default_factory=_no_url,
         help="The store, such as sqlite:///agent.db or postgresql://app@db.example/agents. Name one with a password in "
         "the environment: others can see a command's arguments.",
         show_default=False,

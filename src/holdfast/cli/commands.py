@@ -1,5 +1,6 @@
 """What the commands do. Each returns its exit code: 0, or 1 if it found something."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from holdfast.backends.sql.scripts import script
 from holdfast.cli import upkeep
-from holdfast.cli.screen import Screen, count, printable
+from holdfast.cli.screen import Screen, count, one_line
 from holdfast.cli.serializers import find_serializer, find_versioned
 from holdfast.cli.stores import reading, writing
 from holdfast.serde import lock as locks
@@ -72,12 +73,17 @@ def migrate(url: str, threads: Sequence[str], after: str | None, serde: str | No
         return upkeep.migrate(engine, chosen, serializer, Screen(), dry_run=dry_run)
 
 
-def threads(url: str) -> int:
+def threads(url: str, *, as_json: bool) -> int:
     """List the threads; no value is looked at, so any serializer will do."""
+    screen = Screen()
+    with reading(url, CheckpointSerializer()) as engine:
+        found = upkeep.chosen(engine, ())
+    if as_json:
+        screen.write(json.dumps([info._asdict() for info in found], indent=2))
+        return 0
     table = Table("thread", "checkpoints", "latest", box=None, pad_edge=False)
     table.columns[1].justify = "right"
-    with reading(url, CheckpointSerializer()) as engine:
-        for info in upkeep.chosen(engine, ()):
-            table.add_row(Text(printable(info.thread)), str(info.checkpoints), Text(printable(info.latest)))
-    Screen().out.print(table)
+    for info in found:
+        table.add_row(Text(one_line(info.thread)), str(info.checkpoints), Text(one_line(info.latest)))
+    screen.out.print(table)
     return 0

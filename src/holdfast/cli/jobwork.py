@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.screen import Screen, count, printable
+from holdfast.cli.screen import Screen, count, one_line, printable
 from holdfast.cli.serializers import find_serializer
 from holdfast.engine.bundles import unpack
 from holdfast.engine.leases import Lease
@@ -63,13 +63,13 @@ def list_jobs(url: str, serde: str | None, *, as_json: bool) -> int:
     for info in jobs:
         latest = info.latest
         table.add_row(
-            Text(printable(info.job)),
+            Text(one_line(info.job)),
             Text("damaged", style="bold red") if info.damaged else _bar(latest),
             "" if latest is None else f"{latest.chunk_index:,}/{latest.total_chunks:,}",
             "" if latest is None else f"{latest.entities_extracted:,}",
             f"{info.checkpoints:,}",
             "" if latest is None else _ago(latest.created_at),
-            Text(printable(_holders(info))),
+            Text(one_line(_holders(info))),
         )
     screen.out.print(table)
     return 0
@@ -93,16 +93,16 @@ def show(url: str, job: str, checkpoint: str | None, serde: str | None, *, as_js
     table.columns[4].justify = "right"
     for one in found:
         table.add_row(
-            Text(printable(one.checkpoint_id)),
+            Text(one_line(one.checkpoint_id)),
             one.created_at.isoformat(sep=" ", timespec="seconds"),
             _bar(one),
             f"{one.chunk_index:,}/{one.total_chunks:,}",
             f"{one.entities_extracted:,}",
-            Text(printable(one.config_hash[:12])),
+            Text(one_line(one.config_hash[:12])),
         )
     screen.out.print(table)
     for id_, problem in damaged.items():
-        screen.say(f"✗ {id_}: {printable(problem)}", "bold red")
+        screen.say(f"✗ {one_line(id_)}: {problem}", "bold red")
     return 0
 
 
@@ -305,7 +305,7 @@ def _bar(found: CheckpointMetadata | None) -> Text:
     share = min(1.0, found.chunk_index / found.total_chunks)
     full = round(share * _BAR)
     bar = Text("━" * full, style="green")
-    bar.append("━" * (_BAR - full), style="dim")
+    bar.append("·" * (_BAR - full), style="dim")  # another one: not all who look see colours
     bar.append(f" {share:4.0%}")
     return bar
 

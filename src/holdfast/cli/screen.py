@@ -57,7 +57,8 @@ class Screen:
         """Print what would not load."""
         more = f" (and {found.checkpoints - 1} older checkpoints)" if found.checkpoints > 1 else ""
         ns = f", namespace {found.ns}" if found.ns else ""
-        self.say(f"✗ thread {found.thread}{ns}, checkpoint {found.checkpoint}{more}, {found.what}", "bold red")
+        where = one_line(f"thread {found.thread}{ns}, checkpoint {found.checkpoint}{more}, {found.what}")
+        self.say(f"✗ {where}", "bold red")
         self.say(f"  {found.error}: {found.message}")
 
     def tell(self, said: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
@@ -108,8 +109,13 @@ class Bar:
 
 
 def printable(text: str) -> str:
-    """Text that can't do anything to a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
+    """Text that can't do anything to a terminal but begin new lines."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def one_line(text: str) -> str:
+    """A name that stays on its line, whatever is in it."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def size(number: int) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import upkeep
-from holdfast.cli.screen import Screen, count, printable
+from holdfast.cli.screen import Screen, count, one_line
 from holdfast.cli.serializers import find_serializer, find_versioned
 from holdfast.cli.stores import reading, writing
 from holdfast.engine import retention
@@ -61,12 +61,12 @@ def history(url: str, thread: str, ns: str | None, limit: int, serde: str | None
     for one in found:
         place, metadata = _place(one), one.metadata
         table.add_row(
-            Text(printable(str(place["checkpoint_id"]))),
+            Text(one_line(str(place["checkpoint_id"]))),
             Text(_made(str(place["checkpoint_id"]))),
-            Text(printable(str(metadata.get("step", "")))),
-            Text(printable(str(metadata.get("source", "")))),
+            Text(one_line(str(metadata.get("step", "")))),
+            Text(one_line(str(metadata.get("source", "")))),
             str(len(one.pending_writes or ())),
-            Text(printable(str(place["checkpoint_ns"]))),
+            Text(one_line(str(place["checkpoint_ns"]))),
         )
     screen.out.print(table)
     return 0

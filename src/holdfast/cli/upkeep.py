@@ -101,7 +101,8 @@ def migrate(
     except (KeyboardInterrupt, HoldfastError) as error:
         _report(totals, screen, dry_run=dry_run)
         rest = f" and --after {shlex.quote(totals.last)}" if totals.last else ""
-        screen.warn(f"stopped; all that is done is whole. To go on, give the same command{rest}")
+        done = "stopped. To look at the rest" if dry_run else "stopped; all that is done is whole. To go on"
+        screen.warn(f"{done}, give the same command{rest}")
         if isinstance(error, HoldfastError):
             raise
         return INTERRUPTED
