@@ -20,7 +20,7 @@ from holdfast.engine import history, retention
 from holdfast.engine.engine import Engine, emptied
 from holdfast.engine.known import Known
 from holdfast.engine.records import ThreadInfo
-from holdfast.errors import Closed
+from holdfast.errors import BadConfig, Closed
 from holdfast.run import run
 from holdfast.serde.serializer import CheckpointSerializer
 from holdfast.url import open_store
@@ -53,7 +53,7 @@ class Saver(BaseCheckpointSaver[Any]):
         serde: SerializerProtocol | None = None,
         trust_versions: bool = False,
     ) -> None:
-        super().__init__(serde=CheckpointSerializer() if serde is None else serde)
+        super().__init__(serde=CheckpointSerializer() if serde is None else _checked(serde))
         self._store = open_store(source, namespace=namespace)
         self._known = Known()
         self._trust_versions = trust_versions
@@ -282,6 +282,16 @@ class Saver(BaseCheckpointSaver[Any]):
         if self._state.closed:
             msg = "this saver was closed: make a new one, or keep it open for as long as its graphs run"
             raise Closed(msg)
+
+
+def _checked(serde: SerializerProtocol) -> SerializerProtocol:
+    """An instance that stores and loads. LangGraph takes older serializers too, that do so without naming types."""
+    methods = (("dumps_typed", "loads_typed"), ("dumps", "loads"))
+    if isinstance(serde, type) or not any(all(hasattr(serde, name) for name in pair) for pair in methods):
+        what = f"the class {serde.__name__}: make one of it" if isinstance(serde, type) else type(serde).__name__
+        msg = f"serde must be a serializer, such as holdfast.serde.CheckpointSerializer(), not {what}"
+        raise BadConfig(msg)
+    return serde
 
 
 class _State:

@@ -89,9 +89,7 @@ class URL:
         """Take a URL apart; `?namespace=` is a part of every one."""
         scheme, separator, _ = text.partition("://")
         if not separator:
-            known = "sqlite:///agent.db or memory://"
-            msg = f"not a store's URL (no scheme): expected something like {known}"
-            raise BadURL(msg)
+            raise BadURL(_no_scheme(text))
         if "#" in text:
             msg = f"a '#' in the {scheme}:// URL has to be written as %23"
             raise BadURL(msg)
@@ -127,6 +125,15 @@ class URL:
             accepted = ", ".join(["namespace", *sorted(known)])
             msg = f"{self.scheme}:// has no option {', '.join(map(repr, unknown))}; it knows {accepted}"
             raise BadURL(msg)
+
+
+def _no_scheme(text: str) -> str:
+    scheme = text.partition(":")[0].lower()
+    if scheme == "sqlite":
+        return "a file's URL has three slashes before a relative path, four before an absolute one: sqlite:///agent.db"
+    if scheme in SCHEMES:
+        return f"a store's URL has two slashes behind the colon: {scheme}://…"
+    return "not a store's URL (no scheme): expected something like sqlite:///agent.db or memory://"
 
 
 _ODD = (
@@ -166,6 +173,9 @@ def open_store(source: object, *, namespace: str | None = None, read_only: bool 
     `read_only` is for URLs: nothing can be written then, where the backend knows how to see to that. `corner` is put
     behind the namespace, for what is to be kept apart from an application's threads.
     """
+    if not isinstance(namespace, str | None):
+        msg = f"namespace must be text, not {type(namespace).__name__}"  # type: ignore[unreachable] # who has no types
+        raise BadURL(msg)
     if isinstance(source, str):
         url = URL.parse(source, namespace=namespace, read_only=read_only)
         url = replace(url, namespace=url.namespace + corner)

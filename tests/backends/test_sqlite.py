@@ -122,13 +122,31 @@ def test_a_missing_folder_is_named(tmp_path: Path, half: str) -> None:
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes, which are no database" * 40)
-    with holdfast.Saver(f"sqlite:///{path}") as saver, pytest.raises(StoreError, match=r"notes\.txt.*not a database"):
+    with (
+        holdfast.Saver(f"sqlite:///{path}") as saver,
+        pytest.raises(StoreError, match=r"notes\.txt.*not a database.*backup"),
+    ):
         put(saver, "a")
     assert path.read_text() == "my notes, which are no database" * 40
 
 
+def test_a_damaged_file_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.Saver(f"sqlite:///{path}") as saver:
+        for number in range(20):
+            put(saver, f"{number}", "x" * 5000)
+    damaged = bytearray(path.read_bytes())
+    damaged[8192:] = b"\xff" * (len(damaged) - 8192)
+    path.write_bytes(damaged)
+    with (
+        holdfast.Saver(f"sqlite:///{path}") as saver,
+        pytest.raises(StoreError, match=r"malformed.*restore a backup.*\.recover"),
+    ):
+        list(saver.list(None))
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with holdfast.Saver(f"sqlite:///{tmp_path}") as saver, pytest.raises(StoreError, match="unable to open"):
+    with holdfast.Saver(f"sqlite:///{tmp_path}") as saver, pytest.raises(StoreError, match="that is a folder"):
         put(saver, "a")
 
 

@@ -99,7 +99,7 @@ def test_full_database(tmp_path: Path) -> None:
         assert "full" in str(fill_up(saver, acknowledged))
         # Again and again: a failure leaves no transaction open behind it.
         for _ in range(3):
-            with pytest.raises(StoreError, match="full"):
+            with pytest.raises(StoreError, match=r"full.*make room"):
                 put(saver, config_of("large"), some_values(900))
         writer.execute("PRAGMA max_page_count = 100000")
         remember(acknowledged, saver, "later")

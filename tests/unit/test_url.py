@@ -40,6 +40,21 @@ def test_what_is_no_url(text: Any) -> None:
         URL.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sqlite:/agent.db", "three slashes before a relative path.*sqlite:///agent.db"),
+        ("sqlite:agent.db", "three slashes before a relative path.*sqlite:///agent.db"),
+        ("postgresql:app:secret@host/db", "two slashes.*postgresql://…$"),
+        ("agent.db", "no scheme"),
+    ],
+)
+def test_a_url_with_too_few_slashes_is_told_its_form(text: str, says: str) -> None:
+    with pytest.raises(BadURL, match=says) as raised:
+        URL.parse(text)
+    assert "secret" not in str(raised.value)
+
+
 def test_a_password_is_never_shown() -> None:
     assert "secret" not in repr(URL.parse("x://user:secret@host/"))
     with pytest.raises(BadURL) as raised:

@@ -23,7 +23,7 @@ def text(value: object, what: str) -> str:
     elif isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
         value = str(value)
     else:
-        msg = f"{what} must be a string, not {type(value).__name__}"
+        msg = f"{what} must be text, a whole number or a UUID, not {type(value).__name__}"
         raise BadConfig(msg)
     if not value.isascii():
         try:
@@ -44,7 +44,7 @@ def texts(values: Sequence[str], what: str) -> list[str]:
 
 def configurable(config: RunnableConfig | None) -> Mapping[str, Any]:
     """The part of a config that names a checkpoint."""
-    found = (config or {}).get("configurable")
+    found = config.get("configurable") if type(config) is dict or isinstance(config, Mapping) else None
     if type(found) is not dict and not isinstance(found, Mapping):
         msg = "the config needs {'configurable': {'thread_id': …}}"
         raise BadConfig(msg)

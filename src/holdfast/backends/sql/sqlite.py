@@ -37,6 +37,14 @@ _READERS = 4
 _POLL = 0.001
 _LONGEST = 86_400
 _OLDEST = (3, 35, 0)
+_RESCUE = "restore a backup, or save what can be read with .recover of the sqlite3 shell"
+_HINTS = {
+    "SQLITE_READONLY": "may this user write to the file, and to its folder, where SQLite keeps the log beside it?",
+    "SQLITE_NOTADB": f"is it the right file? If so, it is damaged: {_RESCUE}",
+    "SQLITE_CORRUPT": f"the file is damaged: {_RESCUE}",
+    "SQLITE_FULL": "make room on the disk; all that was stored before is whole",
+    "SQLITE_IOERR": "the disk can't be read or written: is it full, or failing? The system's log may say more",
+}
 
 T = TypeVar("T")
 
@@ -316,16 +324,17 @@ class BlockingWire:
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         name = getattr(error, "sqlite_errorname", "")
-        hint = ""
         if name.startswith("SQLITE_BUSY"):
             waited = "" if self._given else f" after {self._timeout:g} s"
             hint = f"{waited}: another process holds it; raise the timeout or look for a long transaction"
+        elif name.startswith("SQLITE_CANTOPEN") and Path(self._path).is_dir():
+            hint = ": that is a folder; name a file in it"
         elif name.startswith("SQLITE_CANTOPEN"):
             hint = f": does the folder {str(Path(self._path).parent)!r} exist, and may this user write there?"
-        elif name.startswith("SQLITE_READONLY"):
-            hint = ": may this user write to the file, and to its folder, where SQLite keeps the log beside it?"
         elif isinstance(error, sqlite3.ProgrammingError) and "same thread" in str(error):
             hint = "\nOpen it with check_same_thread=False: LangGraph calls from several threads."
+        else:
+            hint = next((f": {hint}" for start, hint in _HINTS.items() if name.startswith(start)), "")
         return StoreError(f"{self._where}: {error}{hint}")
 
 
