@@ -23,7 +23,7 @@ from holdfast.engine.records import ThreadInfo
 from holdfast.errors import BadConfig, Closed
 from holdfast.run import run
 from holdfast.serde.serializer import CheckpointSerializer
-from holdfast.url import open_store
+from holdfast.url import open_store, shown
 
 _PAGE = 1000
 
@@ -55,10 +55,15 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> None:
         super().__init__(serde=CheckpointSerializer() if serde is None else _checked(serde))
         self._store = open_store(source, namespace=namespace)
+        self._shown = shown(source, namespace=namespace)
         self._known = Known()
         self._trust_versions = trust_versions
         # Shared with the clones that with_allowlist makes: they are one saver to the outside.
         self._state = _State()
+
+    def __repr__(self) -> str:
+        """The store, without secrets."""
+        return f"<{type(self).__module__.partition('.')[0]}.{type(self).__name__} {self._shown}>"
 
     # Opening and closing.
 

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from holdfast.errors import BadURL, MissingExtra
 
@@ -119,6 +119,14 @@ class URL:
             read_only=read_only,
         )
 
+    def shown(self) -> str:
+        """The URL for people's eyes: without user, password and options, any of which may be a secret."""
+        is_ipv6 = ":" in self.host and "," not in self.host
+        host = f"[{self.host}]" if is_ipv6 else self.host
+        port = f":{self.port}" if self.port is not None else ""
+        path = quote(self.path, safe="/:", errors="replace")
+        return f"{self.scheme}://{host}{port}{path}{_shown_namespace(self.namespace)}"
+
     def refuse_options(self, *, known: Iterable[str] = ()) -> None:
         """Raise for an option that the backend does not know: a typo must not pass unseen."""
         if unknown := sorted(self.options.keys() - set(known)):
@@ -189,6 +197,18 @@ def open_store(source: object, *, namespace: str | None = None, read_only: bool 
         raise BadURL(msg)
     use = getattr(import_module(known.module), known.opener)
     return use(source, namespace=(namespace or "") + corner)  # type: ignore[no-any-return]
+
+
+def shown(source: object, *, namespace: str | None = None) -> str:
+    """A store's name for people's eyes: its URL without secrets, or the kind of a client that was handed in."""
+    if isinstance(source, str):
+        return URL.parse(source, namespace=namespace).shown()
+    kind = type(source)
+    return f"on a {kind.__module__.partition('.')[0]}.{kind.__qualname__}{_shown_namespace(namespace or '')}"
+
+
+def _shown_namespace(namespace: str) -> str:
+    return f"?namespace={quote(namespace, errors='replace')}" if namespace else ""
 
 
 def backend_module(scheme: str) -> ModuleType:

@@ -1,6 +1,8 @@
 """What can't be used is refused at once, by an error that says what can."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -39,6 +41,22 @@ def test_a_serializer_may_be_assigned_later() -> None:
     with holdfast.Saver("memory://") as saver:
         saver.serde = JsonPlusSerializer()
         assert texts_in(saver.get_tuple(put(saver, "a", "kept"))) == ["kept"]
+
+
+def test_a_saver_is_shown_with_its_store() -> None:
+    class Mine(holdfast.Saver):
+        pass
+
+    assert repr(holdfast.Saver("sqlite:///agent.db")) == "<holdfast.Saver sqlite:///agent.db>"
+    assert repr(holdfast.Saver("memory://", namespace="app")) == "<holdfast.Saver memory://?namespace=app>"
+    assert repr(Mine("memory://")) == f"<{__name__.partition('.')[0]}.Mine memory://>"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert repr(holdfast.Saver(connection)) == "<holdfast.Saver on a sqlite3.Connection>"
+
+
+def test_a_saver_shows_no_password() -> None:
+    saver = holdfast.Saver("postgresql://app:secret@db.example/agents?sslpassword=secret")
+    assert repr(saver) == "<holdfast.Saver postgresql://db.example/agents>"
 
 
 def test_a_namespace_is_text() -> None:

@@ -66,6 +66,26 @@ def test_a_password_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("memory://", "memory://"),
+        ("sqlite:///agent.db?timeout=5", "sqlite:///agent.db"),
+        ("sqlite:////var/a%20b.db", "sqlite:////var/a%20b.db"),
+        ("sqlite:///:memory:?namespace=a%26b", "sqlite:///:memory:?namespace=a%26b"),
+        ("postgresql://app:secret@db.example:5432/agents?password=secret", "postgresql://db.example:5432/agents"),
+        ("postgresql://app:secret@[::1]:5432/agents", "postgresql://[::1]:5432/agents"),
+        ("mongodb://app:secret@one:1,two:2/agents?authSource=secret", "mongodb://one:1,two:2/agents"),
+        ("redis://:secret@Host/0?namespace=n", "redis://Host/0?namespace=n"),
+        ("redis://secret@host/0", "redis://host/0"),
+        ("s3://bucket/prefix?secret_access_key=secret", "s3://bucket/prefix"),
+        ("sqlite:///\ud800.db", "sqlite:///%3F.db"),
+    ],
+)
+def test_a_url_is_shown_without_secrets(text: str, expected: str) -> None:
+    assert URL.parse(text).shown() == expected
+
+
+@pytest.mark.parametrize(
     ("source", "message"),
     [
         ("nosuch://host", "memory://"),
