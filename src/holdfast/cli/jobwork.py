@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.screen import Screen, count, one_line, printable
+from holdfast.cli.screen import Screen, count, one_line
 from holdfast.cli.serializers import find_serializer
 from holdfast.engine.bundles import unpack
 from holdfast.engine.leases import Lease
