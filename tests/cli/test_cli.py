@@ -373,6 +373,21 @@ def test_what_would_not_load_is_listed(filled: Shop) -> None:
     assert "Unreadable: stored data no longer fits 'Item'" in found.stdout
 
 
+def test_a_thread_that_the_store_cant_read_is_named_and_the_others_are_read(filled: Shop) -> None:
+    """Bytes that are no text, where the store's own records are damaged: no value of that thread can be got."""
+    with closing(sqlite3.connect(filled.folder / "agent.db")) as connection, connection:
+        connection.execute(
+            "UPDATE holdfast_rows SET refs = CAST(x'ff' AS TEXT) "
+            "WHERE t = (SELECT t FROM holdfast_threads WHERE thread = 'alice')"
+        )
+    found = filled.run("verify", URL)
+    assert (found.returncode, found.stderr) == (1, "")
+    assert lines(found.stdout)[0] == "✗ thread alice"
+    assert lines(found.stdout)[-1] == "2 threads, 6 checkpoints: 1 thread can't be read"
+    (problem,) = json.loads(filled.run("verify", URL, "--json").stdout)["problems"]
+    assert (problem["thread"], problem["checkpoint"], problem["error"]) == ("alice", "", "StoreError")
+
+
 def test_problems_as_json(filled: Shop) -> None:
     filled.write("shop/models.py", RENAMED)
     found = filled.run("verify", URL, "--thread", "bob", "--json")

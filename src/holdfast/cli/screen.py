@@ -57,7 +57,8 @@ class Screen:
         """Print what would not load."""
         more = f" (and {found.checkpoints - 1} older checkpoints)" if found.checkpoints > 1 else ""
         ns = f", namespace {found.ns}" if found.ns else ""
-        where = one_line(f"thread {found.thread}{ns}, checkpoint {found.checkpoint}{more}, {found.what}")
+        value = f"{ns}, checkpoint {found.checkpoint}{more}, {found.what}" if found.checkpoint else ""
+        where = one_line(f"thread {found.thread}{value}")
         self.say(f"✗ {where}", "bold red")
         self.say(f"  {found.error}: {found.message}")
 

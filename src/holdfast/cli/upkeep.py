@@ -12,7 +12,7 @@ from holdfast.engine.pieces import Problem
 from holdfast.engine.records import ThreadInfo
 from holdfast.engine.seal import joined, parted
 from holdfast.engine.upkeep import Refresh, Report, each_thread, rewrite_thread, verify_thread
-from holdfast.errors import BadConfig, HoldfastError
+from holdfast.errors import BadConfig, HoldfastError, StoreError
 from holdfast.run import run
 from holdfast.serde import CheckpointSerializer
 from holdfast.serde.context import CheckpointContext
@@ -42,7 +42,7 @@ def verify(engine: Engine, threads: Sequence[ThreadInfo], screen: Screen, *, as_
     with screen.progress(total) as bar:
         for number, info in enumerate(threads, 1):
             bar.say(f"thread {number:,}/{len(threads):,}, {count(len(problems), 'problem')}")
-            problems += run(verify_thread(engine, info.thread, progress=bar.advance))
+            problems += _verified(engine, info.thread, bar)
     if as_json:
         listed = [_listed(problem) for problem in problems]
         screen.write(json.dumps({"threads": len(threads), "checkpoints": total, "problems": listed}, indent=2))
@@ -50,9 +50,25 @@ def verify(engine: Engine, threads: Sequence[ThreadInfo], screen: Screen, *, as_
         for problem in problems:
             screen.problem(problem)
         what = f"{count(len(threads), 'thread')}, {count(total, 'checkpoint')}"
-        bad = f"{count(len(problems), 'value')} would not load"
-        screen.say(f"{what}: {bad if problems else 'all of it loads'}", f"bold {'red' if problems else 'green'}")
+        screen.say(f"{what}: {_summary(problems)}", f"bold {'red' if problems else 'green'}")
     return FOUND if problems else 0
+
+
+def _verified(engine: Engine, thread: str, bar: Bar) -> list[Problem]:
+    """What would not load of a thread; one problem without a checkpoint if the store can't read it at all."""
+    try:
+        return run(verify_thread(engine, thread, progress=bar.advance))
+    except StoreError as error:
+        run(engine.backend.threads(after=None, limit=1))  # a store that is gone is no matter of this thread
+        return [Problem(thread, "", "", "", type(error).__name__, str(error))]
+
+
+def _summary(problems: Sequence[Problem]) -> str:
+    threads = sum(not problem.checkpoint for problem in problems)
+    values = len(problems) - threads
+    found = [f"{count(values, 'value')} would not load"] * bool(values)
+    found += [f"{count(threads, 'thread')} can't be read"] * bool(threads)
+    return ", ".join(found) or "all of it loads"
 
 
 def _listed(problem: Problem) -> dict[str, Any]:
