@@ -176,7 +176,7 @@ def _all(listing: Listing) -> list[CheckpointTuple]:
 
 
 def _place(found: CheckpointTuple) -> dict[str, str | None]:
-    named = found.config["configurable"]
+    named = found.config.get("configurable", {})
     return {
         "thread_id": named["thread_id"],
         "checkpoint_ns": named["checkpoint_ns"],

@@ -223,10 +223,10 @@ class IdRules(Suite):
 
     async def test_channels_are_named_by_text(self, half: Half) -> None:
         """A member of an enum of texts, or a number, names the same channel as its text, whatever it holds."""
-        names: tuple[tuple[str, Any], ...] = (("enum", Part.MESSAGES), ("number", 7))
-        for thread, channel in names:
+        for thread, channel in (("enum", Part.MESSAGES), ("number", 7)):
             for number, value in enumerate((1, "short", ["short"], [LONG], [LONG], LONG)):
-                await half.save(thread, name(number), {channel: value}, parent=name(number - 1) if number else None)
+                values: dict[Any, Any] = {channel: value}
+                await half.save(thread, name(number), values, parent=name(number - 1) if number else None)
                 assert await half.values(thread) == {str(channel): value}
 
     async def test_checkpoints_that_lack_something_are_refused(self, half: Half) -> None:
