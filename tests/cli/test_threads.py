@@ -159,3 +159,12 @@ def test_what_is_not_there_is_an_error(command: Command) -> None:
         assert result.returncode == 2
         assert result.stderr.startswith("BadConfig: there is no ")
     assert command("show", "sqlite:///other.db", "alice").returncode == 2
+
+
+def test_the_url_can_come_from_the_environment(command: Command, ids: dict[str, list[str]]) -> None:
+    """So that a password is not seen among the arguments."""
+    for arguments in (("show", "alice"), ("history", "--limit", "3", "alice"), ("diff", "alice", ids["alice"][0])):
+        assert command(*arguments, HOLDFAST_URL=URL) == command(*arguments[:1], URL, *arguments[1:])
+    assert command("copy", "alice", "carol", HOLDFAST_URL=URL).returncode == 0
+    assert command("show", URL, "carol", HOLDFAST_URL="sqlite:///other.db").returncode == 0  # the argument goes before
+    assert "no store is named" in command("show").stderr

@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 import holdfast
-from holdfast.cli.arguments import AsJson, Checkpoint, Debug, Namespace, Serde, State, Thread, Threads, Url, Yes
+from holdfast.cli.arguments import (
+    AsJson,
+    Checkpoint,
+    Debug,
+    Namespace,
+    OnStore,
+    Serde,
+    State,
+    Thread,
+    Threads,
+    Url,
+    Yes,
+)
 from holdfast.cli.jobs import jobs
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError
@@ -208,7 +220,7 @@ def threads(
     raise typer.Exit(commands.threads(url, as_json=as_json))
 
 
-@app.command()
+@app.command(cls=OnStore)
 def show(
     url: Url,
     thread: Thread,
@@ -232,7 +244,7 @@ def show(
     raise typer.Exit(threadwork.show(url, thread, checkpoint, ns, serde, as_json=as_json))
 
 
-@app.command()
+@app.command(cls=OnStore)
 def history(
     url: Url,
     thread: Thread,
@@ -255,7 +267,7 @@ def history(
     raise typer.Exit(threadwork.history(url, thread, ns, limit, serde, as_json=as_json))
 
 
-@app.command()
+@app.command(cls=OnStore)
 def diff(
     url: Url,
     thread: Thread,
@@ -280,7 +292,7 @@ def diff(
     raise typer.Exit(threadwork.diff(url, thread, checkpoint, ns, serde, before=before))
 
 
-@app.command("copy")
+@app.command("copy", cls=OnStore)
 def copy_thread(
     url: Url,
     thread: Thread,

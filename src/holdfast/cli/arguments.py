@@ -1,10 +1,14 @@
 """What several commands take."""
 
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from holdfast.errors import BadURL
+
+_URL = "HOLDFAST_URL"
 
 
 class State:
@@ -18,6 +22,20 @@ def note_debug(value: bool) -> None:  # noqa: FBT001 - as typer calls it
     State.debug = State.debug or value
 
 
+class OnStore(TyperCommand):
+    """A command that takes more behind the URL, which may be in the environment instead.
+
+    Else the first of its arguments would be taken for the URL, and the last be missing.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As it was called, with the URL in its place."""
+        url = os.environ.get(_URL)
+        if url and not any("://" in argument for argument in args):
+            args = [url, *args]
+        return super().parse_args(ctx, args)
+
+
 def _no_url() -> str:
     msg = "no store is named: give its URL, such as sqlite:///agent.db, or set HOLDFAST_URL"
     raise BadURL(msg)
@@ -27,7 +45,7 @@ Url = Annotated[
     str,
     typer.Argument(
         metavar="URL",
-        envvar="HOLDFAST_URL",
+        envvar=_URL,
         default_factory=_no_url,
         help="The store, such as sqlite:///agent.db or postgresql://app@db.example/agents. Name one with a password in "
         "the environment: others can see a command's arguments.",
@@ -56,7 +74,7 @@ Threads = Annotated[
 ]
 Checkpoint = Annotated[
     str | None,
-    typer.Argument(metavar="[CHECKPOINT]", help="A checkpoint's id; the newest, if left out.", show_default=False),
+    typer.Argument(metavar="CHECKPOINT", help="A checkpoint's id; the newest, if left out.", show_default=False),
 ]
 Namespace = Annotated[
     str, typer.Option("--ns", metavar="NAMESPACE", help="A subgraph's checkpoint_ns; else the graph's own.")

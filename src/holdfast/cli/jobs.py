@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.arguments import AsJson, Debug, Serde, Url, Yes
+from holdfast.cli.arguments import AsJson, Debug, OnStore, Serde, Url, Yes
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.", show_default=False)]
 Checkpoint = Annotated[
     str | None,
     typer.Argument(
-        metavar="[CHECKPOINT]", help="A checkpoint's id; the one saved last, if left out.", show_default=False
+        metavar="CHECKPOINT", help="A checkpoint's id; the one saved last, if left out.", show_default=False
     ),
 ]
 
@@ -41,7 +41,7 @@ def list_(
     raise typer.Exit(jobwork.list_jobs(url, serde, as_json=as_json))
 
 
-@jobs.command()
+@jobs.command(cls=OnStore)
 def show(
     url: Url,
     job: Job,
@@ -62,7 +62,7 @@ def show(
     raise typer.Exit(jobwork.show(url, job, checkpoint, serde, as_json=as_json))
 
 
-@jobs.command("resume-info")
+@jobs.command("resume-info", cls=OnStore)
 def resume_info(
     url: Url,
     job: Job,
@@ -86,13 +86,13 @@ def resume_info(
     raise typer.Exit(jobwork.resume_info(url, job, config, serde, as_json=as_json))
 
 
-@jobs.command()
+@jobs.command(cls=OnStore)
 def clear(
     url: Url,
     job: Job,
     checkpoints: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHECKPOINT]...", help="Only these; all of them, if left out.", show_default=False),
+        typer.Argument(metavar="CHECKPOINT", help="Only these; all of them, if left out.", show_default=False),
     ] = None,
     *,
     yes: Yes = False,
@@ -113,7 +113,7 @@ def clear(
     raise typer.Exit(jobwork.clear(url, job, checkpoints or (), serde, yes=yes, as_json=as_json))
 
 
-@jobs.command()
+@jobs.command(cls=OnStore)
 def export(
     url: Url,
     job: Job,
@@ -137,7 +137,7 @@ def export(
     raise typer.Exit(jobwork.export(url, job, checkpoint, to, serde))
 
 
-@jobs.command()
+@jobs.command(cls=OnStore)
 def unlock(
     url: Url,
     job: Job,
