@@ -60,15 +60,21 @@ def writes_of(found: CheckpointTuple, serde: CheckpointSerializer) -> list[dict[
     ]
 
 
-def record_of(found: CheckpointTuple, serde: CheckpointSerializer) -> dict[str, Any]:
-    """All of a checkpoint as JSON."""
+def place_of(found: CheckpointTuple) -> dict[str, Any]:
+    """What a checkpoint and its parent are called."""
     named: Mapping[str, Any] = found.config.get("configurable", {})
-    parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
     return {
         "thread_id": named["thread_id"],
         "checkpoint_ns": named["checkpoint_ns"],
         "checkpoint_id": named["checkpoint_id"],
-        "parent_checkpoint_id": parent,
+        "parent_checkpoint_id": (found.parent_config or {}).get("configurable", {}).get("checkpoint_id"),
+    }
+
+
+def record_of(found: CheckpointTuple, serde: CheckpointSerializer) -> dict[str, Any]:
+    """All of a checkpoint as JSON."""
+    return {
+        **place_of(found),
         "metadata": json_of(dict(found.metadata), serde),
         "values": state_of(found, serde),
         "writes": writes_of(found, serde),

@@ -18,7 +18,7 @@ from holdfast.engine import retention
 from holdfast.engine.engine import Engine, Listing
 from holdfast.errors import BadConfig
 from holdfast.readable import diff as difference
-from holdfast.readable import json_of, moment_of, pretty, record_of, state_of, writes_of
+from holdfast.readable import json_of, moment_of, place_of, pretty, record_of, state_of, writes_of
 from holdfast.run import run
 from holdfast.serde import CheckpointSerializer
 
@@ -52,21 +52,21 @@ def history(url: str, thread: str, ns: str | None, limit: int, serde: str | None
         if not found and limit:
             raise _missing(thread, None, ns)
     if as_json:
-        listed = [{**_place(one), "metadata": json_of(dict(one.metadata), serializer)} for one in found]
+        listed = [{**place_of(one), "metadata": json_of(dict(one.metadata), serializer)} for one in found]
         screen.write(json.dumps(listed, indent=2, ensure_ascii=False))
         return 0
     table = Table("checkpoint", "made", "step", "source", "pending", "namespace", box=None, pad_edge=False)
     for column in (2, 4):
         table.columns[column].justify = "right"
     for one in found:
-        place, metadata = _place(one), one.metadata
+        place, metadata = place_of(one), one.metadata
         table.add_row(
-            Text(one_line(str(place["checkpoint_id"]))),
-            Text(_made(str(place["checkpoint_id"]))),
+            Text(one_line(place["checkpoint_id"])),
+            Text(_made(place["checkpoint_id"])),
             Text(one_line(str(metadata.get("step", "")))),
             Text(one_line(str(metadata.get("source", "")))),
             str(len(one.pending_writes or ())),
-            Text(one_line(str(place["checkpoint_ns"]))),
+            Text(one_line(place["checkpoint_ns"])),
         )
     screen.out.print(table)
     return 0
@@ -77,7 +77,7 @@ def diff(url: str, thread: str, checkpoint: str | None, ns: str, serde: str | No
     screen, serializer = Screen(), _lenient(serde)
     with reading(url, serializer) as engine:
         found = _checkpoint(engine, thread, checkpoint, ns)
-        parent = before or (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+        parent = before or place_of(found)["parent_checkpoint_id"]
         earlier = state_of(_checkpoint(engine, thread, parent, ns), serializer) if parent else {}
         lines = difference(earlier, state_of(found, serializer))
     _head(screen, found)
@@ -175,19 +175,9 @@ def _all(listing: Listing) -> list[CheckpointTuple]:
     return found
 
 
-def _place(found: CheckpointTuple) -> dict[str, str | None]:
-    named = found.config.get("configurable", {})
-    return {
-        "thread_id": named["thread_id"],
-        "checkpoint_ns": named["checkpoint_ns"],
-        "checkpoint_id": named["checkpoint_id"],
-        "parent_checkpoint_id": (found.parent_config or {}).get("configurable", {}).get("checkpoint_id"),
-    }
-
-
 def _head(screen: Screen, found: CheckpointTuple) -> None:
-    place, metadata = _place(found), found.metadata
-    made = _made(str(place["checkpoint_id"]))
+    place, metadata = place_of(found), found.metadata
+    made = _made(place["checkpoint_id"])
     screen.say(f"checkpoint {place['checkpoint_id']}{f', made {made}' if made else ''}", "bold")
     facts = {
         "thread": place["thread_id"],
