@@ -1,7 +1,10 @@
 """Tables and who may make them: many at once, halfway, without rights, and of other ages."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -248,3 +251,20 @@ def test_a_format_never_goes_back(url: str) -> None:
     rows_of(url, mysql_statements.write_format(Format(3, 2)))
     rows_of(url, mysql_statements.write_format(Format(1, 1)))
     assert rows_of(url, mysql_statements.READ_FORMAT) == [(3, 2)]
+
+
+def test_beside_django_whose_driver_it_is_too(tmp_path: Path) -> None:
+    """Where PyMySQL stands in for MySQLdb, its modules are there twice; errors are known all the same."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import sys, pymysql\n"
+        "pymysql.install_as_MySQLdb()\n"
+        "from MySQLdb.converters import conversions\n"
+        "import holdfast\n"
+        "with holdfast.Saver(sys.argv[1]) as saver:\n"
+        "    saver.setup()\n"  # which finds no tables, and perhaps no TLS: errors that it has to tell from others
+        "    print(list(saver.threads()))\n"
+    )
+    with servers.fresh("mariadb") as url:
+        done = subprocess.run([sys.executable, script, url], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

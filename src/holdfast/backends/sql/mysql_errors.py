@@ -2,13 +2,15 @@
 
 import re
 
-from pymysql import err
+# Not `from pymysql import err`: where PyMySQL stands in for MySQLdb, as Django wants it, that may be a second copy of
+# the module, with other classes than those that the driver raises.
+from pymysql.err import MySQLError
 
 from holdfast.errors import StoreError
 
-Failure = err.MySQLError | OSError
+Failure = MySQLError | OSError
 """What the driver raises when something goes wrong between us and the server."""
-FAILURES = (err.MySQLError, OSError)
+FAILURES = (MySQLError, OSError)
 
 IS_NULL = 1048
 DUPLICATE = 1062
@@ -43,7 +45,7 @@ def code_of(error: BaseException) -> int:
 def is_lost(error: BaseException) -> bool:
     """Whether the connection can't be used any more. Only what the server itself says leaves it as it was."""
     code = code_of(error)
-    is_said = isinstance(error, err.MySQLError) and code >= _FIRST and code not in _DRIVERS_OWN
+    is_said = isinstance(error, MySQLError) and code >= _FIRST and code not in _DRIVERS_OWN
     return not is_said or code in _LOST
 
 

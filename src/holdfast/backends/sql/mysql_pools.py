@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pymysql
-from pymysql import err
 from pymysql.constants import CLIENT
+from pymysql.err import MySQLError, OperationalError
 
 from holdfast.backends.sql.mysql_errors import FAILURES, NO_TLS, code_of, explained, is_lost, is_read_only
 from holdfast.backends.sql.mysql_session import Connection, Session, refuse_old, version_of
@@ -64,7 +64,7 @@ class Access:
         """A new connection, set up in one round trip after the driver's own."""
         try:
             return self._connect()
-        except err.OperationalError as error:
+        except OperationalError as error:
             if code_of(error) != NO_TLS or self.needs_tls or self.tls is None:
                 raise
         self.tls = None
@@ -87,7 +87,7 @@ class Access:
         try:
             connection.connect(None if "unix_socket" in self.options else self._socket())
             if self.needs_tls and not isinstance(_socket_of(connection), ssl.SSLSocket):  # as PyMySQL 1.1 lets pass
-                raise err.OperationalError(NO_TLS, "the server doesn't support TLS")
+                raise OperationalError(NO_TLS, "the server doesn't support TLS")
             refuse_old(version_of(connection))
             packet = self._set_up(connection)
         except RuntimeError as error:  # the driver lacks a library of its own
@@ -106,7 +106,7 @@ class Access:
         try:
             opened = socket.create_connection((host, port), self.timeout)
         except OSError as error:
-            raise err.OperationalError(2003, f"can't connect to {host}:{port}: {error}") from error
+            raise OperationalError(2003, f"can't connect to {host}:{port}: {error}") from error
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE.items():
@@ -279,7 +279,7 @@ def _is_alive(session: Session) -> bool:
         _set_read_timeout(connection, _PING_TIMEOUT)
         connection.ping(reconnect=False)
         _set_read_timeout(connection, None)
-    except (err.MySQLError, OSError):
+    except (MySQLError, OSError):
         return False
     return True
 
