@@ -8,13 +8,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.backends.sql.programs import Program, ProgramWire, Put, Rows, What
 from holdfast.backends.sql.schema import Migration
+from holdfast.backends.sql.shared_reads import Answer, SharedReads, call_in
 from holdfast.errors import Closed, StoreError
 from holdfast.fork import watch
 from holdfast.run import run
@@ -84,12 +84,7 @@ def finish(jobs: Sequence[Job]) -> None:
         if job.future is not None:
             waiting[job.future.get_loop()].append(job)
     for loop, finished in waiting.items():
-        _call(loop, _resolve, finished)
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
-    with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
-        loop.call_soon_threadsafe(function, *args)
+        call_in(loop, _resolve, finished)
 
 
 def _resolve(jobs: Sequence[Job]) -> None:
@@ -111,18 +106,23 @@ class _Lead:
 
 
 class AsyncioWire:
-    """A blocking wire for any event loop: one hop to a thread, shared by what is committed together."""
+    """A blocking wire for any event loop: one hop to a thread, shared by what is committed together.
 
-    def __init__(self, blocking: Queue, *, name: str, writers: int, readers: int) -> None:
+    Where reads take less time than a hop does, `reads_at_once` of them share one, too.
+    """
+
+    def __init__(self, blocking: Queue, *, name: str, writers: int, readers: int, reads_at_once: int = 1) -> None:
         self._blocking = blocking
         self._name = name
         self._sizes = writers, readers
+        self._reads_at_once = reads_at_once
         self._start()
         watch(self)
 
     def _start(self) -> None:
         writers, readers = self._sizes
         self._leads: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lead] = WeakKeyDictionary()
+        self._reads: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedReads] = WeakKeyDictionary()
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix=f"holdfast-{self._name}-writer")
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"holdfast-{self._name}-reader")
 
@@ -142,9 +142,17 @@ class AsyncioWire:
         """As the blocking wire does, in a thread."""
         await self._hop(self._readers, lambda: run(self._blocking.check(migrations, outdated=outdated)))
 
-    async def read(self, sql: str, params: Sequence[Any], /) -> Sequence[Sequence[Any]]:
-        """As the blocking wire does, in a thread."""
-        return await self._hop(self._readers, lambda: run(self._blocking.read(sql, params)))
+    async def read(self, sql: str, params: Sequence[Any], /) -> Answer:
+        """As the blocking wire does, in a thread; with what other tasks of the loop read at the same moment."""
+        loop = asyncio.get_running_loop()
+        reads = self._reads.get(loop)
+        if reads is None:
+            reads = self._reads[loop] = SharedReads(
+                lambda *asked: run(self._blocking.read(*asked)),
+                lambda work: self._submit(self._readers, work),
+                at_once=self._reads_at_once,
+            )
+        return await reads.ask(sql, params)
 
     async def write(self, program: Program, /) -> None:
         """Queue up; a thread commits all that waits by the time it looks."""
@@ -187,7 +195,7 @@ class AsyncioWire:
             flushed.add_done_callback(lambda _: self._tell(loop, lead))
 
     def _tell(self, loop: asyncio.AbstractEventLoop, lead: _Lead) -> None:
-        _call(loop, self._led, loop, lead)
+        call_in(loop, self._led, loop, lead)
         if lead.is_held_back and not loop.is_running():
             self._blocking.flush()  # nobody else will before somebody writes again, which may be long after
 

@@ -391,7 +391,7 @@ def _store(wire: BlockingWire, namespace: str) -> Store:
         raise StoreError(msg)
     halves: tuple[BlockingWire, AsyncioWire] = (
         wire,
-        AsyncioWire(wire, name="sqlite", writers=1, readers=_READERS),
+        AsyncioWire(wire, name="sqlite", writers=1, readers=_READERS, reads_at_once=MOST_AT_ONCE),
     )
     return Store(
         *(ProgramBackend(half, sqlite_statements, sqlite_statements.MIGRATIONS, namespace=namespace) for half in halves)
