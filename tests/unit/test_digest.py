@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from pydantic import BaseModel, PrivateAttr
 
-from holdfast.engine import digest as digest_module
-from holdfast.engine.digest import Texts, digest
+from holdfast.engine.digest import digest
 
 
 class Colour(enum.Enum):
@@ -253,33 +252,3 @@ def test_long_texts_are_told_apart_by_what_they_hold() -> None:
     assert [digest(text[:1] + text[1:]) for text in texts] == first
     assert [digest(text) for text in reversed(texts)] == first[::-1]
     assert len(set(first)) == len(texts)
-
-
-def test_only_so_much_text_is_held() -> None:
-    """However many texts come, and however long they are."""
-    texts = Texts(1_000_000)
-    for number in range(50):
-        texts.digest(f"{number:02}" * 50_000)
-    assert 2 <= len(texts._new | texts._old) <= 10
-    texts.digest("x" * 20_000_000)
-    assert sum(len(text) for text, _ in (texts._new | texts._old).values()) <= 1_000_000
-
-
-def test_a_text_that_comes_all_the_time_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its digest is taken once, whatever comes in between."""
-    texts = Texts(100_000)
-    steady = "steady " * 1_000
-    expected = texts.digest(steady)
-    taken: list[str] = []
-    take = digest_module._text_digest
-
-    def noted(text: str, encoded: Any = None) -> bytes:
-        taken.append(text)
-        return take(text, encoded)
-
-    monkeypatch.setattr(digest_module, "_text_digest", noted)
-    for number in range(50):
-        texts.digest(f"{number} other " * 1_000)
-        assert texts.digest(steady) == expected
-    assert steady not in taken
-    assert len(taken) == 50

@@ -105,6 +105,11 @@ def test_what_was_read_weighs_the_bytes_that_it_keeps() -> None:
     assert Place(SERDE, Tips({"l": read})).weight() > 10_000
 
 
+def test_a_text_weighs_what_it_takes() -> None:
+    """It is held as long as its tip is: that it is the same one tells that it did not change."""
+    assert Place(SERDE, Tips({"l": tip(1)._replace(stored=1_000_000, text="x" * 1_000_000)})).weight() > 10_000
+
+
 def test_a_place_that_grows_is_bounded_as_if_it_were_weighed() -> None:
     known = Known(limit=1000)
     for number in range(30):

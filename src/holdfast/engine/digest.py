@@ -10,7 +10,6 @@ import datetime as dt
 import decimal
 import enum
 import os
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -31,8 +30,6 @@ _LONG_SEED = _SEED ^ 2
 _MARK = os.urandom(8)
 
 
-_LONG_TEXT = 2_000
-
 BLOCK = 64
 """How many elements of a list are packed together."""
 _CONTAINERS = frozenset({list, dict})
@@ -47,7 +44,7 @@ def digest(value: Any, *, plain: bool = False) -> bytes | None:
     if type(value) is bytearray:  # else it would be taken for bytes
         return None
     if type(value) is str:
-        return _text_digest(value) if len(value) < _LONG_TEXT else _texts.digest(value)
+        return digest_text(value)
     try:
         if _is_long(value):
             found = xxhash.xxh3_128(seed=_LONG_SEED)
@@ -59,48 +56,11 @@ def digest(value: Any, *, plain: bool = False) -> bytes | None:
     return digest_bytes(packed)
 
 
-def digest_text(value: str, packed: Stored) -> bytes:
-    """The digest of a text that was just read from these bytes, as our serializer packs it."""
-    return _text_digest(value) if len(value) < _LONG_TEXT else _texts.digest(value, text_in(packed))
-
-
-def _text_digest(value: str, encoded: Stored | None = None) -> bytes:
+def digest_text(value: str, packed: Stored | None = None) -> bytes:
+    """The digest of a text; it need not be encoded if it was just read from bytes that our serializer packed."""
+    encoded = None if packed is None else text_in(packed)
     # 1 ms for 5 MB; the packer, which grows its buffer as it goes, takes 6.
     return xxhash.xxh3_128_digest(value.encode("utf-8", "surrogatepass") if encoded is None else encoded, _TEXT_SEED)
-
-
-class Texts:
-    """The digests of long texts that came last. A text never changes, so being the same one is proof.
-
-    A running graph hands the same texts on from one checkpoint to the next, and holds them anyway. Those that came last
-    are held here, too, up to so many bytes. What two threads take from each other is taken again: it needs no lock.
-    """
-
-    def __init__(self, room: int) -> None:
-        self._most = room // 2
-        self._held = 0
-        self._new: dict[int, tuple[str, bytes]] = {}
-        self._old: dict[int, tuple[str, bytes]] = {}
-
-    def digest(self, text: str, encoded: Stored | None = None) -> bytes:
-        """The digest of a text; it need not be `encoded` if it is already."""
-        name = id(text)
-        known = self._new.get(name)
-        if known is not None and known[0] is text:
-            return known[1]
-        known = self._old.get(name)
-        if known is None or known[0] is not text:
-            known = text, _text_digest(text, encoded)
-        size = sys.getsizeof(text)
-        if size <= self._most:
-            if self._held + size > self._most:
-                self._old, self._new, self._held = self._new, {}, 0
-            self._new[name] = known
-            self._held += size
-        return known[1]
-
-
-_texts = Texts(32_000_000)
 
 
 def _is_long(value: Any) -> bool:

@@ -29,6 +29,7 @@ from holdfast.engine.known import Known, Place, Tips
 from holdfast.engine.logs import (
     INLINE_LIMIT,
     INLINE_SHAPES,
+    TEXTS,
     Delta,
     Reader,
     Sealer,
@@ -68,7 +69,6 @@ _PAGE = 64
 _LARGEST_PAGE = 1024
 _SHORT = 256
 _PLAIN = frozenset({int, float, bool, type(None)})
-_TEXT = frozenset({str, bytes})
 
 
 class Engine(NamedTuple):
@@ -153,7 +153,7 @@ class Engine(NamedTuple):
         else:
             place.tips = Tips(draft.tips, key.id, {name: versions[name] for name in draft.tips if name in versions})
         place.ids.append(key.id)
-        place.last = key.id, change.rows[0].logs()
+        place.last = key.id, draft.logs()
         self.known.keep(key.thread, key.ns, place)
         return config_for(key)
 
@@ -244,16 +244,16 @@ class Draft:
         before, unchanged, leans, tips = self.before, self.unchanged, self.leans, self.tips
         for channel, value in values.items():
             kind = type(value)
-            if kind in _PLAIN or (kind in _TEXT and len(value) <= _SHORT):
-                plain[text(channel, "channel")] = value
+            if kind in _PLAIN or (kind in TEXTS and len(value) <= _SHORT):
+                plain[channel if channel.isascii() else text(channel, "channel")] = value
                 refs[channel] = INLINE
                 continue
             tip = before.get(channel)
-            if tip and (channel in unchanged or (tip.whole is not None and digest(value) == tip.whole)):
+            if same := tip and (tip if tip.text is value or channel in unchanged else _compared(tip, value)):
                 # As `_keep` does, which costs a wide state a call for each of its channels.
-                ref = refs[channel] = tip.ref
+                ref = refs[channel] = same.ref
                 leans[ref.log] = ref.seq
-                tips[channel] = tip
+                tips[channel] = same
                 continue
             try:
                 placed = self.place(text(channel, "channel"), value, tip)
@@ -312,6 +312,10 @@ class Draft:
         log = new_log()
         sealed = moved(self.serde, sealed, here, in_segment(self.key, channel, Ref(log, 0), shape.to_bytes(1)))
         return self._append(channel, begin(log, shape, content, taken, sealed))
+
+    def logs(self) -> dict[str, int]:
+        """Each log that the row needs, with the last segment to read of it."""
+        return {**self.leans, **{log: seq for log, seq, _ in self.segments}}
 
     def _keep(self, channel: str, tip: Tip) -> Ref:
         self.leans[tip.ref.log] = tip.ref.seq
@@ -445,6 +449,16 @@ class Listing:
         if found.rows:
             self.after = found.rows[-1].key
         return found
+
+
+def _compared(tip: Tip, value: Any) -> Tip | None:
+    """The tip of a value that is as it was there; None if it is not, or has to be looked at more closely.
+
+    A text is held from then on: not before it was compared, or what LangGraph did not report would stand for proof.
+    """
+    if tip.whole is None or digest(value) != tip.whole:
+        return None
+    return tip._replace(text=value) if type(value) in TEXTS else tip
 
 
 def _by_text(values: Mapping[Any, Any]) -> Mapping[str, Any]:

@@ -51,7 +51,8 @@ _BLOCK = 64
 _SMALL = 64
 _BYTES_OF_A_MARK = 50
 _NUMBERS = frozenset({int, float, bool, NoneType, complex})
-_PLAIN = _NUMBERS | {str, bytes, list, dict}
+TEXTS = frozenset({str, bytes})
+_PLAIN = _NUMBERS | TEXTS | {list, dict}
 
 
 class Shape(IntEnum):
@@ -105,10 +106,14 @@ class Tip(NamedTuple):
     """How many changes there are behind the log's first one."""
     again: Callable[[], Read] | None = None
     """Reads the value once more, for the marks that are still to be taken."""
+    text: str | bytes | None = None
+    """The value, if it is one that never changes: being the same one is proof, and takes no digest."""
 
     def weight(self) -> int:
         """About how many digests take as much room; one is for what else it holds."""
-        return 1 + (self.length // self.block if self.again is None else self.stored // _BYTES_OF_A_MARK)
+        if self.again is None and self.text is None:
+            return 1 + self.length // self.block
+        return 1 + self.stored // _BYTES_OF_A_MARK
 
     def is_full(self, segments: int) -> bool:
         """Whether the next change should begin a new log, to keep reading cheap.
@@ -180,7 +185,7 @@ def begin(log: str, shape: Shape, content: Any, taken: Taken, sealed: bytes) -> 
     data = whole(shape, sealed)
     size = len(data)
     length, block = _count(shape, content), block_of(shape, content)
-    ends = (taken.whole, taken.blocks)
+    ends = (taken.whole, taken.blocks, 0, None, content if type(content) in TEXTS else None)
     return Delta(data, Tip(Ref(log, 0), shape, block, length, taken.marks, size, size, size, *ends))
 
 
@@ -413,7 +418,7 @@ class Reader:
         base, stored, steps = self._sizes[ref]
         block, length = block_of(shape, content), _count(shape, content)
         if type(content) is str and (mark := self._text_digest(ref, content)):
-            return Tip(ref, shape, block, length, mark, base, stored, live, mark, (), steps)
+            return Tip(ref, shape, block, length, mark, base, stored, live, mark, (), steps, None, content)
         # Plain data: nothing is migrated a second time.
         if _is_plain(shape, content) and (mark := digest(content, plain=True)):
             once_more = Reader(self._serde, {ref.log: self._logs[ref.log]})

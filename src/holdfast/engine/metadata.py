@@ -65,8 +65,10 @@ def _number(value: Any) -> str | float:
 
 def labels(metadata: Mapping[str, Any], thread: str) -> frozenset[int]:
     """The labels of all scalars that can be searched for by index, on a checkpoint of this thread."""
-    found = frozenset(label(path, value) for path, value in _scalars(metadata))
-    return found | {label(_OF_THREAD, metadata[_OF_THREAD], thread)} if has_own(metadata, thread) else found
+    found = [label(path, value) for path, value in _scalars(metadata)]
+    if has_own(metadata, thread):
+        found.append(label(_OF_THREAD, metadata[_OF_THREAD], thread))
+    return frozenset(found)
 
 
 def where(filter: Mapping[str, Any], thread: str | None) -> tuple[frozenset[int], ...]:

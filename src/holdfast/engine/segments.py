@@ -104,6 +104,8 @@ def cut_change(
     serde: SerializerProtocol, key: Key, channel: str, change: Segment, limits: Limits
 ) -> tuple[Segment, ...]:
     """A change as it is stored: the segment that was made for it, or as many as it takes from its number on."""
+    if limits.value is None and limits.press is None:
+        return (change,)
     log, seq, data = change
     count = count_for(len(data), limits.value)
     if count > 1 and binds(serde):

@@ -152,10 +152,9 @@ class CheckpointSerializer:
 
     def dumps_in(self, context: CheckpointContext, value: Any, /) -> tuple[str, bytes]:
         """Serialize a value for its place; `Unserializable` if it can't be."""
-        tag, data = self.dumps_clear(value)
         if self.keys is None and not self.level:
-            return tag, data
-        return self._encrypt(context, *self._compressed(tag, data))
+            return self.dumps_clear(value)
+        return self._encrypt(context, *self._compressed(*self.dumps_clear(value)))
 
     def dumps_clear(self, value: Any) -> tuple[str, bytes]:
         """The first stage alone: the same bytes for the same value each time."""

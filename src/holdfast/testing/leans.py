@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine.records import INLINE, Change, Key, Query, Ref, Row, Segment
 from holdfast.errors import Conflict
 from holdfast.testing.half import Half, Suite, name
-from holdfast.testing.upkeep import backend_of
+from holdfast.testing.upkeep import backend_of, state_of
 
 _WIDE = pytest.mark.parametrize("width", [1, 6, 50])
 
@@ -66,12 +66,12 @@ class LeanRules(Suite):
         backend = await backend_of(half)
         logs = ends("a", width)
         await backend.apply(Change("t", (row(1, logs),), segments(logs)))
-        before = await backend.find(Query("t"))
+        before = await state_of(backend, "t")
         for missing in (ends("x", width), ends("a", width, 7), ends("a", width - 1) | {"x": 0}):
             with pytest.raises(Conflict) as refused:
                 await backend.apply(onward(missing, missing))
             assert refused.value.what == "segment"
-        assert await backend.find(Query("t")) == before
+        assert await state_of(backend, "t") == before
 
     @_WIDE
     async def test_a_parent_that_is_gone(self, half: Half, width: int) -> None:
