@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _HAS_PROC = _PROC.joinpath("self/stat").exists()
+_SOON = 5
 
 
 class Process(NamedTuple):
@@ -95,6 +96,16 @@ def ended(processes: Iterable[Process], seconds: float) -> bool:
     return True
 
 
+def stop(processes: Iterable[Process]) -> None:
+    """Let processes stand still. A thread that runs on another core goes on for a moment: until none of them does."""
+    left = list(processes)
+    for process in left:
+        process.signal(signal.SIGSTOP)
+    limit = time.monotonic() + _SOON
+    while any(process.alive() and not _stands_still(process.pid) for process in left) and time.monotonic() < limit:
+        time.sleep(0.001)
+
+
 def itself() -> Process:
     """The process that we are."""
     return Process(os.getpid(), started(os.getpid()) or "")
@@ -142,6 +153,15 @@ def _stat(pid: int) -> list[str] | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()
+
+
+def _stands_still(pid: int) -> bool:
+    if not _HAS_PROC:
+        return _shown("-o", "state=", "-p", str(pid)).startswith("T")
+    with suppress(FileNotFoundError, ProcessLookupError):  # gone meanwhile
+        threads = [int(entry.name) for entry in _PROC.joinpath(str(pid), "task").iterdir()]
+        return all(fields[0] in "TtZX" for thread in threads if (fields := _stat(thread)))
+    return True
 
 
 def _ended(fields: list[str]) -> bool:

@@ -142,11 +142,12 @@ class Instance:
 
     def pause(self) -> None:
         """Let its processes stand still: connections stay open, and nothing answers."""
-        self._signal(signal.SIGSTOP)
+        processes.stop(self.process.tree() if self.process else ())
 
     def resume(self) -> None:
         """Let its processes go on."""
-        self._signal(signal.SIGCONT)
+        for process in self.process.tree() if self.process else ():
+            process.signal(signal.SIGCONT)
 
     def run(self, command: Sequence[str], *, given: str | None = None, env: Mapping[str, str] | None = None) -> None:
         """Run a command to its end, as the server's user."""
@@ -184,10 +185,6 @@ class Instance:
     def _tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
         return "\n".join([f"see {self.log}, which ends with", *lines])
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self.process.tree() if self.process else ():
-            process.signal(number)
 
     def _usable(self) -> bool:
         """Whether the data is whole, and was made by the version that is installed."""

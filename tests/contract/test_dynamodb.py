@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 import servers
@@ -13,7 +14,6 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import Saver
-from holdfast.run import run
 from holdfast.testing import CI, SaverContract, conformance, ledger_machine
 from holdfast.testing.half import Half
 from holdfast.testing.ids import IdRules
@@ -85,23 +85,25 @@ class TestClient(WriteRules):
     @pytest.fixture
     def source(self) -> Iterator[Any]:
         client = client_of(with_table(servers.url_of("dynamodb"), "holdfast"), retries={"total_max_attempts": 1})
-        with Saver(client) as saver:
-            saver.setup()
-            saver.prune([info.thread for info in run(saver._store.blocking.threads(limit=1000))], strategy="delete")
         yield client
         # Ours to close: it still works after every saver on it was closed.
         assert "holdfast" in client.list_tables()["TableNames"]
         client.close()
 
+    @pytest.fixture
+    def namespace(self) -> str:
+        """A client names no table of its own, and another process may be at the same tests: they have one in common."""
+        return uuid4().hex
+
     @pytest.fixture(params=["sync", "async"])
-    def half(self, request: Any, source: Any) -> Iterator[Half]:
-        half = Half(source, request.param)
+    def half(self, request: Any, source: Any, namespace: str) -> Iterator[Half]:
+        half = Half(source, request.param, namespace=namespace)
         yield half
         asyncio.run(half.close())
 
     @pytest.fixture
-    def twin(self, half: Half) -> Half:
-        return half.another()
+    def twin(self, half: Half, namespace: str) -> Half:
+        return half.another(namespace=namespace)
 
 
 def test_ledger(table: str) -> None:

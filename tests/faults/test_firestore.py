@@ -8,6 +8,7 @@ A full disk is Google's affair.
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -39,6 +40,11 @@ from lab import id_in
 
 BOTH = pytest.mark.parametrize("half", ["sync", "async"])
 ROUNDS = 12
+_TOO_LATE = re.compile(
+    r"^Exception in callback PollerCompletionQueue\._handle_events(?:(?!^\S*(?:Error|Exception|Warning)\b).*\n)*?"
+    r"^RuntimeError: Event loop is closed\n",
+    re.MULTILINE,
+)
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +364,8 @@ class TestLoops:
         for number in range(10):
             doomed = asyncio.create_task(operations[what](number))
             other = asyncio.create_task(saver.save(f"other {number}", name(0), {"l": [LONG, number]}))
-            await asyncio.sleep(chance.uniform(0, 0.01))
+            # The first at once: what is quick may always be done by then.
+            await asyncio.sleep(number and chance.uniform(0, 0.01))
             doomed.cancel()
             try:
                 await doomed
@@ -424,8 +431,10 @@ class TestLoops:
         done = subprocess.run(
             [sys.executable, *options, script, corner()], capture_output=True, text=True, check=False, timeout=200
         )
+        # gRPC itself tells of an answer that arrives when the loop that asked for it is closed: the next one hears it.
+        told = re.sub(_TOO_LATE, "", done.stderr)
         # In this mode asyncio also tells of whatever took long, which a busy machine is enough for.
-        said = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
+        said = [line for line in told.splitlines() if not line.startswith("Executing <")]
         assert (done.returncode, said) == (0, [])
 
 

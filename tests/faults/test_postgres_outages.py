@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
 import servers
 from faultlab import put, some_values
@@ -52,6 +54,14 @@ def under_load(url: str, half: HalfName) -> Iterator[Load]:
     audit(url, load.acknowledged)
 
 
+def has_recovered_from(url: str, killed: int) -> bool:
+    """Whether the server answers again, and knows nothing more of a process that was killed."""
+    try:
+        return killed not in connections_of(url, "load")
+    except psycopg.OperationalError:
+        return False
+
+
 class TestServer:
     @pytest.mark.proves("kill")
     @BOTH
@@ -77,6 +87,7 @@ class TestServer:
             for _ in range(2):
                 pid = becomes_true(lambda: connections_of(url, "load"))[0]
                 os.kill(pid, signal.SIGKILL)
+                becomes_true(partial(has_recovered_from, url, pid))
                 load.go_on_for(50)
 
     @BOTH

@@ -128,11 +128,13 @@ def test_prune_and_late_writes(url: str) -> None:
 
 def test_copy_and_all_the_rest(url: str) -> None:
     """A copy is of one moment, whatever happens to its source: each checkpoint in it is whole."""
-    done = threading.Event()
+    done, enough = threading.Event(), threading.Event()
 
     def change() -> None:
         with holdfast.Saver(url) as saver:
-            for step in range(ROUNDS * 2):
+            for step in range(ROUNDS * 20):
+                if step >= ROUNDS * 2 and enough.is_set():
+                    break
                 parent = name(step - 1) if step else None
                 values = {"l": [LONG] * (step % 6 + 1), "n": step}
                 saver.put(config_of("t", parent), checkpoint_of(name(step), values), {}, {})
@@ -144,6 +146,8 @@ def test_copy_and_all_the_rest(url: str) -> None:
         with holdfast.Saver(url) as saver:
             for number in range(1000):
                 saver.copy_thread("t", f"copy {number}")
+                if number > 3:
+                    enough.set()
                 if done.is_set():
                     break
             return number
