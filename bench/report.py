@@ -28,6 +28,10 @@ _SUMMARY = {
 """Rows that the README shows of each store, and what it calls them there."""
 
 
+Measured = tuple[list[Result], dict[str, "Facts"], list[str]]
+"""Lines of tables, the stores that they are about, and what there is to say of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What there is to know of a store that was measured."""
@@ -93,7 +97,7 @@ def _fill(path: Path, lines: Sequence[str]) -> None:
     path.write_text("\n".join([before + begin, "", *lines, "", end + after]), encoding="utf-8")
 
 
-def write_results(folder: Path, setting: Setting, facts: Facts | None, order: Sequence[str]) -> None:
+def write_results(folder: Path, setting: Setting, facts: Facts | None = None, *, order: Sequence[str]) -> None:
     """Put what a scenario came to into the file of its store, or of its own. Other scenarios' results stay there."""
     name, title = (facts.name, setting.shown) if facts else (setting.name, "")
     before, _, notes = read_results(folder, [name])
@@ -109,7 +113,7 @@ def notes_of(settings: Iterable[Setting]) -> list[str]:
     return list(dict.fromkeys(note for setting in settings for note in setting.notes))
 
 
-def read_results(folder: Path, names: Iterable[str]) -> tuple[list[Result], dict[str, Facts], list[str]]:
+def read_results(folder: Path, names: Iterable[str]) -> Measured:
     """What was measured last of each of these, in their order."""
     results: list[Result] = []
     stores: dict[str, Facts] = {}
