@@ -40,10 +40,20 @@ def counted() -> Any:
 
 def test_put(counted: Any) -> None:
     """One program, whether a value begins, grows, is edited, or stays; and from a memory gone stale."""
+    counted.saver.get_tuple(config_of("t"))
+    counted.wire.take()
     for number in range(4):
         counted.put(number, {"l": [LONG] * (number + 1), "d": {"k": number, "t": LONG}, "small": 1})
         assert counted.wire.take() == {"write": 1}
     counted.put(3, {"l": [LONG] * 4, "d": {"k": 3, "t": LONG}, "small": 1})
+    assert counted.wire.take() == {"write": 1}
+
+
+def test_a_put_by_who_has_not_looked(counted: Any) -> None:
+    """Nobody knows then whether that checkpoint is there already: one look, for the first one only."""
+    counted.put(0)
+    assert counted.wire.take() == {"read": 1, "write": 1}
+    counted.put(1)
     assert counted.wire.take() == {"write": 1}
 
 

@@ -86,6 +86,7 @@ def test_put(run: Any, server: str, record_property: Any) -> None:
         put = _putting(counted)
         await put()
         assert await counted.trips(put) == 1
+        await counted.half.get(config_of("another"))
         counted.proxy.count()
         await _putting(counted, "another")()
         assert counted.proxy.exchanges == 1

@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 import holdfast
-from holdfast.engine import engine
+from holdfast.engine import draft
 from holdfast.errors import ParentDeleted, ThreadDeleted
 from holdfast.testing.half import LONG, Half, HalfName, checkpoint_of, config_of, name
 
@@ -46,13 +46,13 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = []
 
     def note(function: str, position: int) -> None:
-        real = getattr(engine, function)
+        real = getattr(draft, function)
 
         def noted(*args: Any) -> Any:
             seen.append(args[position])
             return real(*args)
 
-        monkeypatch.setattr(engine, function, noted)
+        monkeypatch.setattr(draft, function, noted)
 
     note("take", 2)
     note("digest", 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import Saver
 from holdfast.backends.memory import MemoryBackend
-from holdfast.engine import engine as engine_module
+from holdfast.engine import draft as draft_module
 from holdfast.engine.digest import digest
 from holdfast.engine.records import Change
 from holdfast.testing.half import checkpoint_of, config_of, name
@@ -25,7 +25,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(value)
         return digest(value)
 
-    monkeypatch.setattr(engine_module, "digest", noted)
+    monkeypatch.setattr(draft_module, "digest", noted)
     return found
 
 

@@ -13,7 +13,6 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from holdfast.engine.digest import digest
 from holdfast.engine.logs import (
     Reader,
-    Sealer,
     Shape,
     advance,
     begin,
@@ -21,6 +20,7 @@ from holdfast.engine.logs import (
     marked,
     put_together,
     same_marks,
+    sealer_for,
     take,
     take_apart,
 )
@@ -51,7 +51,7 @@ class Log:
         if tip and tip.block == block_of(shape, content):
             if same_marks(taken.marks, tip.marks):
                 return tip.ref
-            if delta := advance(Sealer(self.serde, KEY, "c"), tip, content, taken):
+            if delta := advance(sealer_for(self.serde, KEY, "c"), tip, content, taken):
                 self.logs[tip.ref.log].append(delta.data)
                 self.tip = delta.tip
                 return self.tip.ref

@@ -13,7 +13,8 @@ import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from xxhash import xxh3_128_hexdigest
 
-from holdfast.engine.engine import Draft, Engine
+from holdfast.engine.draft import Draft
+from holdfast.engine.engine import Engine
 from holdfast.engine.logs import Reader, Tip, put_together
 from holdfast.engine.metadata import label
 from holdfast.engine.parts import check_row

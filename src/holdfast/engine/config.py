@@ -34,6 +34,19 @@ def text(value: object, what: str) -> str:
     return value
 
 
+ITEM = "\ufdd0"
+"""What the engine's own names have in them, and channels' may not: a code point that Unicode leaves to programs."""
+
+
+def channel_name(value: object) -> str:
+    """A channel's name as text."""
+    name = text(value, "channel")
+    if ITEM in name:
+        msg = f"channel {name!r} has U+FDD0 in its name, which is no character: holdfast uses it for names of its own"
+        raise BadConfig(msg)
+    return name
+
+
 def texts(values: Sequence[str], what: str) -> list[str]:
     """A sequence of ids; a lone string is refused, it would be taken letter by letter."""
     if isinstance(values, str | bytes | Mapping):

@@ -17,8 +17,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
 from holdfast.engine.config import named, texts
-from holdfast.engine.engine import Engine, graph_of, metadata_of, unpack_body
+from holdfast.engine.engine import Engine
 from holdfast.engine.logs import Reader, put_together
+from holdfast.engine.pages import graph_of, metadata_of, read_write, unpack_body
+from holdfast.engine.quotes import unpack_quote
 from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
 from holdfast.engine.seal import (
     binds,
@@ -214,7 +216,7 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
         traced.revisions.add(found.revisions.get(thread, 0))
         for segment in sorted(found.segments):
             traced.logs[segment.log].append(segment.data)
-        whole = whole_writes(found.writes)
+        whole = await _unquoted(engine, thread, found.writes, traced)
         for write in sorted(whole, key=lambda write: writes_sort_key(write.path, write.task, write.idx)):
             writes[write.key.id, write.channel].append(write)
     for (id_, channel), trail in trails.items():
@@ -230,6 +232,31 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
             history.writes += writes.get((passed, channel), ())
     await _read_inline(engine, thread, trails, traced)
     return traced
+
+
+async def _unquoted(engine: Engine, thread: str, writes: Sequence[Write], traced: Traced) -> Sequence[Write]:
+    """Writes with values of their own, which stay when what they quote goes."""
+    whole = whole_writes(writes)
+    quotes = [quote for write in whole if (quote := unpack_quote(write.value))]
+    if not quotes:
+        return whole
+    needed: dict[str, int] = {}
+    for log, seq in (quote.ref for quote in quotes):
+        needed[log] = max(seq, needed.get(log, 0))
+    found = await engine.backend.fetch(thread, "", needed, (), ())
+    traced.revisions.add(found.revisions.get(thread, 0))
+    logs: dict[str, list[bytes]] = defaultdict(list)
+    for segment in sorted(found.segments):
+        logs[segment.log].append(segment.data)
+    reader = Reader(engine.serde, logs)
+
+    def own(write: Write) -> Write:
+        if unpack_quote(write.value) is None:
+            return write
+        value = read_write(engine.serde, write, reader, None, f"write to {write.channel}")
+        return write._replace(value=seal(engine.serde, value, in_write(write)))
+
+    return [own(write) for write in whole]
 
 
 async def _read_inline(engine: Engine, thread: str, trails: Trails, traced: Traced) -> None:

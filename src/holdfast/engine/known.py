@@ -4,7 +4,7 @@ Only ever a hint: the backend checks what a change leans on, one by one or by th
 stale or was thrown away costs a little space and is never wrong. Bounded by the number of digests and logs held.
 """
 
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,8 +13,9 @@ from typing import NamedTuple
 from langgraph.checkpoint.base import ChannelVersions
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from holdfast.engine.draft import Draft
 from holdfast.engine.logs import Tip
-from holdfast.engine.records import Row
+from holdfast.engine.records import Key, Ref, Row
 from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
@@ -57,8 +58,35 @@ class Place:
     ids: deque[str] = field(default_factory=lambda: deque(maxlen=_RECENT))
     last: tuple[str, Mapping[str, int]] = ("", MappingProxyType({}))
     """The checkpoint that was last read or put, and the logs that its row names."""
+    is_new: bool = True
+    """Nobody has looked into it yet, so that checkpoints may be there that are not among `ids`."""
+    coming: tuple[str, Mapping[str, Tip], Mapping[str, int]] = ("", MappingProxyType({}), MappingProxyType({}))
+    """The checkpoint that is on its way to the store or was last, what is known of its values, and what it leans on."""
+    promised: dict[str, dict[str, Ref]] = field(default_factory=dict)
+    """What checkpoints that were not stored yet have to name, as pending writes quote it; by their ids."""
     reach: dict[str, int] = field(default_factory=dict)
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
+
+    def quotable(self, id_: str, shared: Mapping[str, Tip]) -> tuple[Mapping[str, Tip], Mapping[str, int] | None]:
+        """What writes to a checkpoint can quote, and which logs it names; None if that is still to be decided.
+
+        LangGraph may hand over writes before the checkpoint that they belong to, which is then of this saver, too.
+        """
+        if id_ == self.last[0]:
+            return self.tips.by_channel, self.last[1]
+        if id_ == self.coming[0]:
+            return self.coming[1:]
+        return ({}, {}) if self.is_new or self.is_behind(id_) or id_ < self.coming[0] else (shared, None)
+
+    def is_covered(self, id_: str, draft: Draft) -> bool:
+        """Whether a checkpoint that is put again goes on naming all logs that it named."""
+        last, its_logs = self.last
+        logs = draft.logs()
+        return id_ == last and all(logs.get(log, -1) >= seq for log, seq in its_logs.items())
+
+    def is_behind(self, id_: str) -> bool:
+        """Whether an id is not greater than those that were seen, as that of a new checkpoint is."""
+        return id_ <= max(tuple(self.ids), default="")  # a copy: others may be adding to them
 
     def weight(self) -> int:
         """About how many digests it holds; a place of its own takes as much as some of them, a log as much as one."""
@@ -80,6 +108,9 @@ class Known:
         self._kept: OrderedDict[tuple[str, str], tuple[Place, int]] = OrderedDict()
         """By thread and namespace, a place and what it weighs."""
         self._namespaces: defaultdict[str, set[str]] = defaultdict(set)
+        self._shared: dict[str, tuple[SerializerProtocol, dict[str, Tip]]] = {}
+        self._growing: Counter[tuple[str, str]] = Counter()
+        """By thread and log, how many puts that add to it are under way."""
 
     def place(self, serde: SerializerProtocol, thread: str, ns: str) -> Place:
         """What is known here; a new, empty place if nothing is, or only through another serializer."""
@@ -89,6 +120,28 @@ class Known:
             return Place(serde)
         # What one serializer wrote, another need not be able to read; that it is there, both can know.
         return known if known.serde is serde else Place(serde, ids=known.ids)
+
+    def shared(self, serde: SerializerProtocol, thread: str) -> Mapping[str, Tip]:
+        """What any namespace of a thread last stored or read of each channel, for others that have the same there.
+
+        Of one log always the end, as far as it is known. It goes on changing.
+        """
+        its_serde, tips = self._shared.get(thread, (None, {}))
+        return tips if its_serde is serde else {}
+
+    def share(self, serde: SerializerProtocol, thread: str, tips: Mapping[str, Tip]) -> None:
+        """Let all namespaces of a thread know of values."""
+        with self._lock:
+            if not tips or thread not in self._namespaces:
+                return
+            its_serde, shared = self._shared.get(thread, (None, {}))
+            if its_serde is not serde:
+                shared = {}
+                self._shared[thread] = serde, shared
+            for channel, tip in tips.items():
+                known = shared.get(channel)
+                if known is None or known.ref.log != tip.ref.log or known.ref.seq <= tip.ref.seq:
+                    shared[channel] = tip
 
     def keep(self, thread: str, ns: str, place: Place) -> None:
         """Remember a place, as it now is."""
@@ -105,6 +158,55 @@ class Known:
                 return
         self.keep(thread, ns, place)
 
+    def promise(self, place: Place, id_: str, quoted: Mapping[str, Ref]) -> bool:
+        """Have a checkpoint name what a write to it is about to quote; whether it does, or will."""
+        with self._lock:
+            _, logs = place.quotable(id_, {})
+            if logs is not None and any(logs.get(ref.log, -1) < ref.seq for ref in quoted.values()):
+                return False
+            if id_ != place.last[0]:
+                place.promised.setdefault(id_, {}).update(quoted)
+            return True
+
+    def send(self, place: Place, key: Key, draft: Draft) -> Mapping[str, Ref]:
+        """Say that a checkpoint is about to be stored; what else it has to name, as it was promised."""
+        with self._lock:
+            place.coming = key.id, {**draft.tips, **draft.grounds}, draft.leans
+            for tip in draft.moved.values():
+                self._growing[key.thread, tip.ref.log] += 1
+            return dict(place.promised.get(key.id, ()))
+
+    def end(self, thread: str, draft: Draft) -> None:
+        """Say that a checkpoint is stored, or was not."""
+        with self._lock:
+            for tip in draft.moved.values():
+                name = thread, tip.ref.log
+                self._growing[name] -= 1
+                if not self._growing[name]:
+                    del self._growing[name]
+
+    def stored(self, place: Place, key: Key, draft: Draft, versions: ChannelVersions | None) -> None:
+        """Remember a checkpoint that was stored; `versions` only if its values can be told by them."""
+        thread, ns, id_ = key
+        if versions is None:
+            place.tips = Tips(draft.tips)
+        else:
+            place.tips = Tips(draft.tips, id_, {name: versions[name] for name in draft.tips if name in versions})
+        place.ids.append(id_)
+        place.last = id_, draft.logs()
+        place.promised.pop(id_, None)
+        self.keep(thread, ns, place)
+        self.share(place.serde, thread, draft.moved)
+
+    def is_overtaken(self, serde: SerializerProtocol, thread: str, draft: Draft) -> bool:
+        """Whether another put of this saver has added to a log that a draft adds to, or is about to."""
+        shared = self.shared(serde, thread)
+        return any(
+            (thread, tip.ref.log) in self._growing
+            or ((end := shared.get(channel)) and end.ref.log == tip.ref.log and end.ref.seq >= tip.ref.seq)
+            for channel, tip in draft.moved.items()
+        )
+
     def forget(self, thread: str) -> None:
         """Forget what a thread's values are. That its checkpoints were seen is not forgotten.
 
@@ -112,6 +214,7 @@ class Known:
         """
         with self._lock:
             known = [(ns, self._kept[thread, ns][0]) for ns in self._namespaces.get(thread, ())]
+            self._shared.pop(thread, None)
         for ns, place in known:
             self.keep(thread, ns, Place(place.serde, ids=place.ids))
 
@@ -121,8 +224,17 @@ class Known:
         self._namespaces[thread].add(ns)
         self._total += weight - before
         while self._total > self._limit and len(self._kept) > 1:
-            (gone, its_ns), (_, weight) = self._kept.popitem(last=False)
+            (gone, its_ns), (its_place, weight) = self._kept.popitem(last=False)
             self._total -= weight
             self._namespaces[gone].discard(its_ns)
             if not self._namespaces[gone]:
                 del self._namespaces[gone]
+                self._shared.pop(gone, None)
+            elif shared := self._shared.get(gone):
+                self._unshare(shared[1], its_place)
+
+    def _unshare(self, shared: dict[str, Tip], gone: Place) -> None:
+        """What nobody holds any more is not held for others either."""
+        for channel, tip in [*gone.tips.by_channel.items()]:
+            if channel in shared and shared[channel].ref == tip.ref:
+                del shared[channel]

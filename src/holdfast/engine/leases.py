@@ -17,8 +17,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from holdfast.engine.engine import Draft, Engine, metadata_of
+from holdfast.engine.draft import Draft
+from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import LEASE_ID, LEASE_NS, Sight, look
+from holdfast.engine.pages import metadata_of
 from holdfast.engine.records import Change, Key, Row
 from holdfast.errors import Conflict
 

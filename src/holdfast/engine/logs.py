@@ -27,6 +27,7 @@ from holdfast.engine.seal import binds, clear_bytes, in_segment, parted_at, seal
 from holdfast.engine.segments import (
     COMING,
     GOING,
+    SAME,
     SPLICE,
     SPLICE_HEAD,
     UPDATE,
@@ -75,6 +76,9 @@ _DICTS = (Shape.DICT, Shape.SNAPSHOT_DICT)
 Marks = bytes | list[bytes] | dict[Any, bytes]
 """Digests: of the value, of each element of a list (or of each block), of each item of a dict."""
 
+
+Where = tuple[Key, str, str | None]
+"""What a value is read for: a checkpoint, a channel, a graph."""
 
 Read = tuple[Shape, Any, float]
 """A value as it was read: its shape, its content, and its size if written anew."""
@@ -194,28 +198,23 @@ def whole(shape: Shape, sealed: bytes) -> bytes:
     return b"".join((shape.to_bytes(1), sealed))
 
 
-class Sealer(NamedTuple):
+Seal = Callable[[Any, Ref, bytes], bytes]
+"""Seals a value of a change: of which `ref` names the first segment, and which stands behind this head."""
+
+
+def sealer_for(serde: SerializerProtocol, key: Key, channel: str) -> Seal:
     """Seals what goes into the changes of one channel's log."""
-
-    serde: SerializerProtocol
-    key: Key
-    channel: str
-
-    def __call__(self, value: Any, ref: Ref, head: bytes) -> bytes:
-        """Seal a value of a change, of which `ref` names the first segment."""
-        return seal(self.serde, value, in_segment(self.key, self.channel, ref, head))
+    return lambda value, ref, head: seal(serde, value, in_segment(key, channel, ref, head))
 
 
-def advance(sealer: Sealer, tip: Tip, content: Any, taken: Taken) -> Delta | None:
-    """The change that leads from a tip to a changed value; None if a new log is the better way."""
+def advance(sealer: Seal, tip: Tip, content: Any, taken: Taken, least: float = 0) -> Delta | None:
+    """The change that leads from a tip to a changed value; None if a new log is the better way.
+
+    That it is, too, if less than `least` of either value is in the other.
+    """
     marks = taken.marks
     ref = Ref(tip.ref.log, tip.ref.seq + 1)
-    if tip.shape in _LISTS:
-        change = _splice(sealer, ref, tip, content, marks)  # type: ignore[arg-type]
-    elif tip.shape in _DICTS:
-        change = _update(sealer, ref, tip, content, marks)  # type: ignore[arg-type]
-    else:
-        return None
+    change = change_from(sealer, ref, tip, content, marks, least=least)
     if change is None:
         return None
     data, gone = change
@@ -227,14 +226,27 @@ def advance(sealer: Sealer, tip: Tip, content: Any, taken: Taken) -> Delta | Non
     return Delta(data, Tip(ref, tip.shape, tip.block, len(content), marks, tip.base, stored, live, *ends, steps))
 
 
-def _splice(sealer: Sealer, ref: Ref, tip: Tip, new: list[Any], marks: list[bytes]) -> tuple[bytes, int] | None:
+def change_from(
+    sealer: Seal, ref: Ref, tip: Tip, content: Any, marks: Marks, *, least: float
+) -> tuple[bytes, int] | None:
+    """The bytes of that change, and how many elements it takes away."""
+    if tip.shape in _LISTS:
+        return _splice(sealer, ref, tip, content, marks, least=least)  # type: ignore[arg-type]
+    if tip.shape in _DICTS:
+        return _update(sealer, ref, tip, content, marks, least=least)  # type: ignore[arg-type]
+    return None
+
+
+def _splice(
+    sealer: Seal, ref: Ref, tip: Tip, new: list[Any], marks: list[bytes], *, least: float
+) -> tuple[bytes, int] | None:
     old: list[bytes] = tip.marks  # type: ignore[assignment]
     if tip.block > 1:  # blocks are counted from the front: behind a change their borders have moved
         at = min(_common(old, marks) * tip.block, tip.length, len(new))
         cut_at = cut = tail = 0
     else:
         cut_at, cut, at, tail = _overlap(old, marks)
-    if not at and not tail:
+    if not at + tail or at + tail < least * max(tip.length, len(new)):
         return None
     gone = tip.length - cut - at - tail
     insert = new[at : len(new) - tail]
@@ -259,13 +271,13 @@ def _overlap(old: list[bytes], new: list[bytes]) -> tuple[int, int, int, int]:
 
 
 def _update(
-    sealer: Sealer, ref: Ref, tip: Tip, new: dict[Any, Any], marks: dict[Any, bytes]
+    sealer: Seal, ref: Ref, tip: Tip, new: dict[Any, Any], marks: dict[Any, bytes], *, least: float
 ) -> tuple[bytes, int] | None:
     old: dict[Any, bytes] = tip.marks  # type: ignore[assignment]
     removed = [key for key in old if key not in marks]
     changed = {key: new[key] for key, mark in marks.items() if old.get(key) != mark}
     gone = len(removed) + sum(key in old for key in changed)
-    if gone and gone == len(old):
+    if (gone and gone == len(old)) or len(old) - gone < least * max(len(old), len(new)):
         return None
     # Replayed, the kept keys come first, in their old order, then the new ones.
     replayed = [key for key in old if key in marks] + [key for key in changed if key not in old]
@@ -353,6 +365,11 @@ def _is_plain(shape: Shape, content: Any) -> bool:
     return type(next(iter(content.values() if shape is Shape.DICT else content), None)) in _PLAIN
 
 
+def is_alike(tip: Tip, content: Any) -> bool:
+    """Whether a value of the same shape may be much like another, by their lengths; to look costs something."""
+    return tip.shape is Shape.WHOLE or len(content) <= 2 * tip.length <= 4 * len(content)
+
+
 def same_marks(one: Marks | None, other: Marks | None) -> bool:
     """Whether two values are the same, for a dict down to the order of its keys."""
     return one == other and (not isinstance(one, dict) or [*one] == [*cast("dict[Any, bytes]", other)])
@@ -411,6 +428,15 @@ class Reader:
             gone = step(content, head, [next(opened) if start < end else () for _, start, end in places])
             live += len(data) - (live * gone / size if gone else 0)
         return shape, content, live
+
+    def read_changed(self, ref: Ref, change: bytes, opened: Callable[[bytes, bytes], Any], where: Where) -> Any:
+        """The value that a change leads to from one that stands somewhere; `opened` opens what is sealed in it."""
+        shape, content, _ = self.read(ref, *where)
+        head, places = find(change)
+        parts = [opened(name, change[start:end]) if start < end else () for name, start, end in places]
+        if change[0] != SAME:
+            (_apply_splice if shape in _LISTS else _apply_update)(content, head, parts)
+        return put_together(shape, content)
 
     def tip(self, ref: Ref, key: Key, channel: str, graph: str | None, found: Read) -> Tip:
         """The tip that stands for a value just read."""

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.engine import new_log
+from holdfast.engine.draft import new_log
 from holdfast.engine.history import pack_settled, unpack_settled
 from holdfast.engine.parts import count_for
 from holdfast.engine.pieces import Cut, Cutter
+from holdfast.engine.quotes import unpack_quote
 from holdfast.engine.records import Key, Limits, Record, Ref, Row, Segment, Write
 from holdfast.engine.seal import binds, in_write, moved, unreadable
 from holdfast.engine.segments import cut_change, group_segments, join_segments, spread_change
@@ -65,6 +66,10 @@ class Mover:
 
     def _write(self, write: Write) -> Write:
         there = write._replace(key=self._key(write.key))
+        if quote := unpack_quote(write.value):
+            there = there._replace(value=quote._replace(ref=self._ref(quote.ref)).pack())
+            made = self._sealed(self._cutter.write(write), self._cutter.write(there))
+            return made if isinstance(made, Write) else there
         return there._replace(value=moved(self._serde, write.value, in_write(write), in_write(there)))
 
     def _change(self, parts: Sequence[Segment], need: Need) -> Sequence[Segment]:

@@ -11,11 +11,23 @@ from typing import Any, NamedTuple, Self
 import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.engine import graph_of, unpack_body
 from holdfast.engine.history import is_packed
+from holdfast.engine.pages import graph_of, unpack_body
+from holdfast.engine.quotes import Quote, unpack_quote
 from holdfast.engine.records import Key, Record, Ref, Row, Segment, Write
-from holdfast.engine.seal import binds, in_metadata, in_row, in_segment, in_settled, in_skeleton, in_write, seal, unseal
-from holdfast.engine.segments import sealed_for_parts, split, unsplit
+from holdfast.engine.seal import (
+    binds,
+    in_metadata,
+    in_quote,
+    in_row,
+    in_segment,
+    in_settled,
+    in_skeleton,
+    in_write,
+    seal,
+    unseal,
+)
+from holdfast.engine.segments import Sealed, sealed_for_parts, split, unsplit
 from holdfast.engine.walk import Need
 from holdfast.serde.context import CheckpointContext
 
@@ -93,10 +105,22 @@ class Cutter(NamedTuple):
         return Piece(row.key, "metadata", in_metadata(row.key), row.meta)
 
     def write(self, write: Write) -> Cut:
-        """The value."""
+        """The value; of one that quotes another, what it has of its own."""
+        if quote := unpack_quote(write.value):
+            return self._quoting(write, quote)
         context = in_write(write, self.graphs.get(write.key))
         piece = Piece(write.key, f"pending write to {write.channel}", context, write.value)
         return Cut(write, [piece], lambda values: write._replace(value=values[0]))
+
+    def _quoting(self, write: Write, quote: Quote) -> Cut:
+        head, parts = split(quote.change)
+        what, graph = f"pending write to {write.channel}", self.graphs.get(write.key)
+        pieces = [Piece(write.key, what, in_quote(write, quote.ref, name, graph), part) for name, part in parts if part]
+
+        def join(values: Sequence[bytes]) -> Write:
+            return write._replace(value=quote._replace(change=_rejoined(head, parts, values)).pack())
+
+        return Cut(write, pieces, join)
 
     def segment(self, segment: Segment, need: Need, count: int = 1) -> Cut:
         """What a change brings, behind what it takes if those are keys; or the writes that were settled.
@@ -111,9 +135,7 @@ class Cutter(NamedTuple):
         graph = self.graphs.get(need.key)
 
         def join(values: Sequence[bytes]) -> Segment:
-            rest = iter(values)
-            sealed = [next(rest) if part else b"" for _, part in parts]
-            return segment._replace(data=unsplit(head, sealed))
+            return segment._replace(data=_rejoined(head, parts, values))
 
         pieces = [
             Piece(need.key, need.channel, in_segment(*place, sealed_for_parts(name, count), graph), part)
@@ -148,6 +170,12 @@ class Cutter(NamedTuple):
             return graph_of(self.open(self.metadata(row)))
         except Exception:  # noqa: BLE001 - that it can't be read is found when it is cut
             return None
+
+
+def _rejoined(head: bytes, parts: Sealed, values: Sequence[bytes]) -> bytes:
+    """A change with other values in the place of those that it has."""
+    rest = iter(values)
+    return unsplit(head, [next(rest) if part else b"" for _, part in parts])
 
 
 def _write(key: Key, channel: str, entry: Sequence[Any]) -> Write:

@@ -17,8 +17,8 @@ import ormsgpack
 import xxhash
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.engine import new_log
-from holdfast.engine.logs import Sealer, Shape, whole
+from holdfast.engine.draft import new_log
+from holdfast.engine.logs import Shape, sealer_for, whole
 from holdfast.engine.records import Key, Limits, Ref, Segment
 from holdfast.engine.seal import binds, in_segment, parted, unseal
 from holdfast.engine.segments import SPLICE, SPLICE_HEAD, changes_of, cut_change, sealed_for_parts, split
@@ -118,7 +118,7 @@ class Stacker:
         channel = channel_of(self._field, chunk)
         packed = _packed(batch)
         added = _chained(chunk.sum if chunk.length else None, packed)
-        sealed = Sealer(self._serde, self._key, channel)(batch, ref, head)
+        sealed = sealer_for(self._serde, self._key, channel)(batch, ref, head)
         data = whole(Shape.LIST, sealed) if not chunk.length else head + sealed
         segments = cut_change(self._serde, self._key, channel, Segment(*ref, data), self._limits)
         grown = Chunk(

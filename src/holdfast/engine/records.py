@@ -51,7 +51,11 @@ class Row(NamedTuple):
 
     def logs(self) -> dict[str, int]:
         """Each log that its values need, with the last segment to read of it."""
-        return {ref.log: ref.seq for ref in self.refs.values() if ref and ref.log}
+        logs: dict[str, int] = {}
+        for ref in self.refs.values():
+            if ref and ref.log and logs.get(ref.log, -1) < ref.seq:
+                logs[ref.log] = ref.seq
+        return logs
 
 
 class Segment(NamedTuple):

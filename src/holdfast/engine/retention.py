@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from holdfast.engine.config import text, texts
-from holdfast.engine.engine import Engine, metadata_of, new_log
+from holdfast.engine.draft import new_log
+from holdfast.engine.engine import Engine
 from holdfast.engine.history import (
     History,
     Lineage,
@@ -26,6 +27,7 @@ from holdfast.engine.history import (
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.moving import Mover
+from holdfast.engine.pages import metadata_of
 from holdfast.engine.parts import count_for
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved

@@ -147,9 +147,18 @@ def in_write(write: Write, graph: str | None = None) -> CheckpointContext:
 def in_segment(key: Key, channel: str, ref: Ref, head: bytes, graph: str | None = None) -> CheckpointContext:
     """A part of a log; many checkpoints may share it, and `key` is the one it is looked at for.
 
-    `head` is what stands before the sealed bytes and says what they are for.
+    `head` is what stands before the sealed bytes and says what they are for. Namespaces may share a log, whose name no
+    other has; what a row names is bound with its checkpoint.
     """
-    return CheckpointContext(*key, channel, graph, ("segment", key.thread, key.ns, channel, *ref, head))
+    thread, ns, _ = key
+    bound, formerly = ("segment", thread, channel, *ref, head), ("segment", thread, ns, channel, *ref, head)
+    return CheckpointContext(*key, channel, graph, bound, formerly)
+
+
+def in_quote(write: Write, ref: Ref, head: bytes, graph: str | None = None) -> CheckpointContext:
+    """What a pending write has of its own beside what it quotes, which stands at `ref`; `head` as for a segment."""
+    key, task, idx, channel, path, *_ = write
+    return CheckpointContext(*key, channel, graph, ("quote", *key, task, idx, channel, path, *ref, head))
 
 
 def in_settled(key: Key, channel: str, seed: Ref | None) -> CheckpointContext:

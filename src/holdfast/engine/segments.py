@@ -19,6 +19,8 @@ from holdfast.engine.seal import binds, in_segment, moved
 
 SPLICE = 16
 UPDATE = 17
+SAME = 18
+"""No change, behind which something is sealed all the same: only in what quotes a log, never in one."""
 GOING, COMING = b"-", b"+"
 """What the two parts of an update are sealed for."""
 SPLICE_HEAD = Struct(">BIIII")

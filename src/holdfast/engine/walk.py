@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from holdfast.backends import Backend
 from holdfast.engine.history import seed_name, writes_name
+from holdfast.engine.quotes import channel_of, key_of
 from holdfast.engine.records import Found, Key, Query, Ref, Row, Segment, Write
 
 _FIRST_PAGE = 64
@@ -83,9 +84,9 @@ def needs_of(row: Row) -> Iterator[Need]:
     """What a row needs of logs."""
     for channel, ref in row.refs.items():
         if ref and ref.log:
-            yield Need(row.key, channel, ref)
+            yield Need(row.key, key_of(channel), ref)
     for name, ref in row.settled.items():
-        channel = name[1:]
+        channel = channel_of(name)
         need = Need(row.key, channel, ref, is_settled=True)
         if name == writes_name(channel):
             need = need._replace(is_packed=True, seed=row.settled.get(seed_name(channel)))

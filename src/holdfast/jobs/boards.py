@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.engine import Draft, Engine, metadata_of
+from holdfast.engine.draft import Draft
+from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import Sight
 from holdfast.engine.leases import Lease, Watch
+from holdfast.engine.pages import metadata_of
 from holdfast.engine.records import Change, Key, Query, Row
 from holdfast.errors import Conflict
 from holdfast.jobs.done import Ranges
