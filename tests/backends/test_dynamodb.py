@@ -356,7 +356,7 @@ def test_too_much_at_once_is_waited_for(usual: str, answer: Any, request: Any) -
     trouble = Trouble(usual, answer, answer)
     with holdfast.Saver(trouble.client, namespace=request.node.name) as saver:
         trouble.answers, answers = [], trouble.answers
-        saver.setup()
+        saver.get_tuple(config_of("t"))
         trouble.answers = answers
         half = Half(usual, "sync").with_saver(saver)
         asyncio.run(half.save("t", name(0), {"l": [LONG]}))

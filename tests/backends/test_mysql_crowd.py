@@ -92,6 +92,7 @@ async def test_tasks_share_a_transaction(url: str, monkeypatch: pytest.MonkeyPat
     together = groups(monkeypatch)
     with holdfast.Saver(url) as saver:
         await aput(saver, "t")
+        await asyncio.gather(*(saver.aget_tuple(config_of(f"{n}")) for n in range(20)))  # as every run begins
         assert await all_of(saver, 20) == [f"{n}" for n in range(20)]
         assert together == [20]
 
@@ -107,6 +108,7 @@ async def test_tasks_with_wide_states_share_a_transaction(url: str, monkeypatch:
     together = groups(monkeypatch)
     with holdfast.Saver(url) as saver:
         await aput(saver, "t")
+        await asyncio.gather(*(saver.aget_tuple(config_of(thread)) for thread in "abc"))
         await asyncio.gather(*map(put_twice, "abc"))
     assert together == [3, 3]
 

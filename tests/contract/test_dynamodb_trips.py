@@ -85,6 +85,7 @@ def test_put(run: Any, record_property: Any) -> None:
     """One, whether the thread begins or goes on; two for who has never seen it, and for one that is there already."""
 
     async def test(half: Half, wire: Counting) -> None:
+        await half.get(config_of("t"))  # as every run begins
         assert [await trips(wire, put(half, number)) for number in range(3)] == [1, 1, 1]
         assert await trips(wire, put(half, 2)) == 2
         stranger = half.another()

@@ -54,6 +54,7 @@ def test_put(run: Any, record_property: Any) -> None:
     """One, whether the thread begins or goes on, and whoever wrote to it last."""
 
     async def test(proxy: MongoProxy, saver: Half) -> None:
+        await saver.get(config_of("t"))  # as every run begins
         for number in range(4):
             assert await trips(proxy, put(saver, number)) == 1
         other = saver.another()

@@ -79,6 +79,7 @@ def test_put(run: Any, store: str, record_property: Any) -> None:
     """Two: the commit, and a look whether it counts. Two also where the thread begins: a look, and its head."""
 
     async def test(counted: Counted) -> None:
+        await counted.half.get(config_of("t"))  # as every run begins
         put = counted.put()
         assert await counted.trips(put) == 2
         for _ in range(10):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import ormsgpack
 
-from holdfast.engine.records import INLINE, Key, Query, Ref, Row
+from holdfast.engine.records import INLINE, Key, Query, Ref, Row, logs_in
 from holdfast.errors import Unreadable
 
 
@@ -35,7 +35,7 @@ def needs_just(packed: bytes, logs: Mapping[str, int]) -> bool:
         refs = unpack_refs(packed)
     except Exception:  # noqa: BLE001 - whatever is wrong with it: the row says nothing then
         return False
-    return {ref.log: ref.seq for ref in refs.values() if ref and ref.log} == logs
+    return logs_in(refs) == logs
 
 
 def row_of(key: Key, parent: str | None, refs: bytes, settled: bytes, *, meta: bytes, body: bytes) -> Row:

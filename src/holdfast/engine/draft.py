@@ -1,9 +1,8 @@
 """A checkpoint and pending writes on their way to the store: what of them is new, and where the rest stands."""
 
-from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import ormsgpack
 from langgraph.checkpoint.base import (
@@ -53,19 +52,12 @@ from holdfast.engine.seal import (
     sealed_for,
 )
 from holdfast.engine.segments import GOING, SAME, cut_change
-from holdfast.engine.unique import unique
+from holdfast.engine.unique import new_log
 
 _SHORT = 256
 _PLAIN = frozenset({int, float, bool, type(None)})
 _ALIKE = 0.5
 """How much of two values has to be the same before one is stored as a change to the other's log."""
-
-
-class Older(NamedTuple):
-    """What the row of a checkpoint that is put again has settled, and what writes to it quote, by its name."""
-
-    settled: Mapping[str, Ref]
-    quoted: Mapping[str, Ref]
 
 
 class Seen(Protocol):
@@ -194,17 +186,6 @@ class Draft:
     def logs(self) -> dict[str, int]:
         """Each log that the row needs, with the last segment to read of it."""
         return {**self.leans, **{log: seq for log, seq, _ in self.segments}}
-
-    def with_kept(self, change: Change, older: Older | None, promised: Mapping[str, Ref]) -> Change:
-        """The change, with a row that names what writes to it quote already."""
-        logs = self.logs()
-        settled, quoted = older or Older({}, {})
-        kept = {name: ref for name, ref in {**quoted, **promised}.items() if logs.get(ref.log, -1) < ref.seq}
-        if not kept:
-            return change
-        leans = {**change.leans, **{ref.log: ref.seq for ref in kept.values()}}
-        row = change.rows[0]._replace(settled={**settled, **kept})
-        return change._replace(rows=(row,), leans=leans, parent_logs=None)
 
     def _continued(self, name: str, shape: Shape, content: Any, tip: Tip | None) -> tuple[Taken, Ref | None]:
         """Where a value stands if the thread has it, or one that it can be made of with little more."""
@@ -351,8 +332,3 @@ def _by_text(values: Mapping[Any, Any]) -> Mapping[str, Any]:
     if {*map(type, values)} <= {str}:
         return values
     return {text(channel, "channel"): value for channel, value in values.items()}
-
-
-def new_log() -> str:
-    """A name that no log had before, not even one that is gone: 96 random bits as text."""
-    return urlsafe_b64encode(unique(96).to_bytes(12)).decode()

@@ -4,7 +4,7 @@ An engine is a light object: a backend, a serializer and what is remembered of t
 are written once, as coroutines; over a blocking backend they never suspend.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
@@ -29,16 +29,16 @@ from holdfast.engine.config import (
     named,
     text,
 )
-from holdfast.engine.draft import Draft, Older, Scribe
+from holdfast.engine.draft import Draft, Scribe
 from holdfast.engine.known import Known, Tips
 from holdfast.engine.logs import (
     Tip,
 )
 from holdfast.engine.metadata import check_filter, has_own, matches, merge, steps_since_snapshot, where
-from holdfast.engine.pages import Page, metadata_of, with_quoted
-from holdfast.engine.quotes import kept_name, key_of, unpack_quote
-from holdfast.engine.records import Change, Found, Key, Query, Write
-from holdfast.engine.writes import cut_write, whole_writes
+from holdfast.engine.pages import Page, find, metadata_of, quotes_of
+from holdfast.engine.quotes import keeping, key_of
+from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Write
+from holdfast.engine.writes import cut_write
 from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted
 
 _PAGE = 64
@@ -56,7 +56,7 @@ class Engine(NamedTuple):
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the newest of its thread and namespace."""
         thread, ns, wanted = named(config)
-        found = await self.backend.find(Query(thread, ns, wanted, limit=1))
+        found = await find(self.backend, Query(thread, ns, wanted, limit=1))
         place = self.known.place(self.serde, thread, ns)
         if not found.rows:
             if wanted is None:
@@ -66,7 +66,6 @@ class Engine(NamedTuple):
                 place.is_new = False
                 self.known.keep(thread, ns, place)
             return None
-        found = await with_quoted(self.backend, found)
         row = found.rows[0]
         id_ = row.key.id
         place.is_new = place.is_new and wanted is not None
@@ -115,7 +114,8 @@ class Engine(NamedTuple):
         # Before the values, which may be newer then, but never older than they are called.
         versions = {} if new_versions is None else dict(checkpoint["channel_versions"])
         is_late = place.is_behind(key.id)
-        older: Older | None = None
+        older: Row | None = None
+        quoted: Mapping[str, Ref] = {}
         may_be_there = is_late or place.is_new
         before = place.tips
         tips, shared = before.by_channel, self.known.shared(self.serde, key.thread)
@@ -124,16 +124,18 @@ class Engine(NamedTuple):
             draft = Draft(self.serde, key, self.backend.limits, tips, unchanged=unchanged, shared=shared)
             change = draft.change(parent, checkpoint, merged, place)
             if may_be_there and not place.is_covered(key.id, draft):
-                older, may_be_there = await self._older(key), False
-            promised = self.known.send(place, key, draft)
-            if older or promised:
-                change = draft.with_kept(change, older, promised)
+                older, quoted = await self._older(key) or (None, {})
+                may_be_there = False
+            row = keeping(change.rows[0], older, {**quoted, **self.known.send(place, key, draft)})
+            if row.settled:
+                leans = {**change.leans, **{ref.log: ref.seq for ref in row.settled.values()}}
+                change = change._replace(rows=(row,), leans=leans, parent_logs=None)
             try:
                 await self.backend.apply(change)
                 # An id that comes again may be of another run, which goes on with other values of the same versions;
                 # one that is greater than those before it has not been there.
                 is_run = new_versions is not None and not is_late
-                self.known.stored(place, key, draft, versions if is_run else None)
+                self.known.stored(place, change.rows[0], draft, versions if is_run else None)
                 break
             except Conflict as conflict:
                 if conflict.what == "parent" or not (tips or shared):
@@ -198,19 +200,12 @@ class Engine(NamedTuple):
         query = Query(thread, ns, id_, before=before_of(before), where=where(filter, thread), rare=rare)
         return Listing(self, query, filter, limit_of(limit))
 
-    async def _older(self, key: Key) -> Older | None:
-        """What a checkpoint that is put again had before, if it is there."""
+    async def _older(self, key: Key) -> tuple[Row, Mapping[str, Ref]] | None:
+        """The row of a checkpoint that is put again, and what writes to it quote; None if it is not there."""
         rows = (await self.backend.find(Query(*key, limit=1, heads=True))).rows
         if not rows:
             return None
-        channels = {key_of(name) for name, ref in rows[0].refs.items() if ref and ref.log}
-        found = await self.backend.fetch(key.thread, key.ns, {}, [key.id], channels)
-        quoted = {
-            kept_name(quote.ref, write.channel): quote.ref
-            for write in whole_writes(found.writes)
-            if (quote := unpack_quote(write.value))
-        }
-        return Older(rows[0].settled, quoted)
+        return rows[0], (await quotes_of(self.backend, key.thread, rows, 1))[key]
 
     async def _gone(self, key: Key, what: str, leaned_on: str | None) -> ThreadDeleted:
         """The error for something whose checkpoint was seen stored and is there no more."""
@@ -256,8 +251,7 @@ class Listing:
 
     async def _direct(self) -> list[CheckpointTuple]:
         size = self.size if self.left is None else min(self.size, self.left)
-        found = await with_quoted(self.engine.backend, await self._find(size, heads=False))
-        tuples = Page(self.engine.serde, found).tuples()
+        tuples = Page(self.engine.serde, await self._find(size, heads=False)).tuples()
         return [found for found in tuples if matches(found.metadata, self.filter)] if self.filter else tuples
 
     async def _sifted(self) -> list[CheckpointTuple]:
@@ -267,12 +261,11 @@ class Listing:
         keys = [row.key for row in heads.rows if matches(metadata_of(serde, row), self.filter)][: self.left]
         if not keys:
             return []
-        backend = self.engine.backend
-        return Page(serde, await with_quoted(backend, await backend.find(Query(keys=tuple(keys))))).tuples()
+        return Page(serde, await find(self.engine.backend, Query(keys=tuple(keys)))).tuples()
 
     async def _find(self, size: int, *, heads: bool) -> Found:
         query = self.query._replace(after=self.after, limit=size, heads=heads, brief=heads)
-        found = await self.engine.backend.find(query)
+        found = await find(self.engine.backend, query)
         self.done = len(found.rows) < size
         self.size = min(self.size * 4, _LARGEST_PAGE)
         if found.rows:

@@ -19,9 +19,9 @@ from holdfast.backends import Backend
 from holdfast.engine.config import named, texts
 from holdfast.engine.engine import Engine
 from holdfast.engine.logs import Reader, put_together
-from holdfast.engine.pages import graph_of, metadata_of, read_write, unpack_body
-from holdfast.engine.quotes import unpack_quote
-from holdfast.engine.records import INLINE, Key, Query, Ref, Row, Write
+from holdfast.engine.pages import graph_of, metadata_of, missing_quoted, read_write, unpack_body
+from holdfast.engine.quotes import quotable, unpack_quote
+from holdfast.engine.records import INLINE, Found, Key, Query, Ref, Row, Write
 from holdfast.engine.seal import (
     binds,
     in_row,
@@ -113,6 +113,8 @@ class Trail:
     settled: Ref | None = None
     settled_on: Key | None = None
     inline: Key | None = None
+    quoted: list[Ref] = field(default_factory=list)
+    """What the ancestors' writes may quote beside the seed."""
 
 
 Trails = dict[tuple[str, str], Trail]
@@ -144,6 +146,7 @@ async def follow(lineage: Lineage, row: Row, channels: Iterable[str]) -> Trails:
 def _ends(passed: Row, channel: str, trail: Trail) -> bool:
     """Take an ancestor into a trail; whether the trail ends there."""
     trail.ids.append(passed.key.id)
+    trail.quoted += quotable(passed, channel)
     ref = passed.refs.get(channel)
     if ref == INLINE:
         trail.inline = passed.key
@@ -204,7 +207,7 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
     """Read what some trails lead to."""
     needed: dict[str, int] = {}
     for trail in trails.values():
-        for log, seq in filter(None, (trail.seed, trail.settled)):
+        for log, seq in filter(None, (trail.seed, trail.settled, *trail.quoted)):
             needed[log] = max(seq, needed.get(log, 0))
     ids = sorted({id_ for trail in trails.values() for id_ in trail.ids})
     channels = {channel for _, channel in trails}
@@ -216,7 +219,7 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
         traced.revisions.add(found.revisions.get(thread, 0))
         for segment in sorted(found.segments):
             traced.logs[segment.log].append(segment.data)
-        whole = await _unquoted(engine, thread, found.writes, traced)
+        whole = await _unquoted(engine, thread, found, traced)
         for write in sorted(whole, key=lambda write: writes_sort_key(write.path, write.task, write.idx)):
             writes[write.key.id, write.channel].append(write)
     for (id_, channel), trail in trails.items():
@@ -234,19 +237,18 @@ async def trace(engine: Engine, thread: str, ns: str, trails: Trails) -> Traced:
     return traced
 
 
-async def _unquoted(engine: Engine, thread: str, writes: Sequence[Write], traced: Traced) -> Sequence[Write]:
+async def _unquoted(engine: Engine, thread: str, found: Found, traced: Traced) -> Sequence[Write]:
     """Writes with values of their own, which stay when what they quote goes."""
-    whole = whole_writes(writes)
-    quotes = [quote for write in whole if (quote := unpack_quote(write.value))]
-    if not quotes:
+    whole = whole_writes(found.writes)
+    if not any(unpack_quote(write.value) for write in whole):
         return whole
-    needed: dict[str, int] = {}
-    for log, seq in (quote.ref for quote in quotes):
-        needed[log] = max(seq, needed.get(log, 0))
-    found = await engine.backend.fetch(thread, "", needed, (), ())
-    traced.revisions.add(found.revisions.get(thread, 0))
+    segments = list(found.segments)
+    if missing := missing_quoted(whole, segments).get(thread):  # a row that was put again in between may name others
+        more = await engine.backend.fetch(thread, "", missing, (), ())
+        traced.revisions.add(more.revisions.get(thread, 0))
+        segments += more.segments
     logs: dict[str, list[bytes]] = defaultdict(list)
-    for segment in sorted(found.segments):
+    for segment in sorted({*segments}):
         logs[segment.log].append(segment.data)
     reader = Reader(engine.serde, logs)
 

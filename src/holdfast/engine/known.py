@@ -15,11 +15,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.draft import Draft
 from holdfast.engine.logs import Tip
+from holdfast.engine.quotes import INPUT
 from holdfast.engine.records import Key, Ref, Row
+from holdfast.engine.unique import is_of_its_thread
 from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
 _OWN_WEIGHT = 20
+_NOTHING: tuple[str, Mapping[str, Tip], Mapping[str, int]] = ("", MappingProxyType({}), MappingProxyType({}))
 
 
 class Tips(NamedTuple):
@@ -41,7 +44,12 @@ class Tips(NamedTuple):
         """
         if parent is None or parent != self.id:
             return ()
-        return {name for name, version in self.versions.items() if name not in new and versions.get(name) == version}
+        # Not the input: what it shares with the thread is left out of it, and that may be something else this time.
+        return {
+            name
+            for name, version in self.versions.items()
+            if name not in new and versions.get(name) == version and name != INPUT
+        }
 
     def are_in(self, row: Row) -> bool:
         """Whether a row has its values where these are."""
@@ -60,8 +68,8 @@ class Place:
     """The checkpoint that was last read or put, and the logs that its row names."""
     is_new: bool = True
     """Nobody has looked into it yet, so that checkpoints may be there that are not among `ids`."""
-    coming: tuple[str, Mapping[str, Tip], Mapping[str, int]] = ("", MappingProxyType({}), MappingProxyType({}))
-    """The checkpoint that is on its way to the store or was last, what is known of its values, and what it leans on."""
+    coming: tuple[str, Mapping[str, Tip], Mapping[str, int]] = _NOTHING
+    """The checkpoint that is on its way to the store, what is known of its values, and what it leans on."""
     promised: dict[str, dict[str, Ref]] = field(default_factory=dict)
     """What checkpoints that were not stored yet have to name, as pending writes quote it; by their ids."""
     reach: dict[str, int] = field(default_factory=dict)
@@ -139,6 +147,8 @@ class Known:
                 shared = {}
                 self._shared[thread] = serde, shared
             for channel, tip in tips.items():
+                if not is_of_its_thread(tip.ref.log):
+                    continue
                 known = shared.get(channel)
                 if known is None or known.ref.log != tip.ref.log or known.ref.seq <= tip.ref.seq:
                     shared[channel] = tip
@@ -185,16 +195,18 @@ class Known:
                 if not self._growing[name]:
                     del self._growing[name]
 
-    def stored(self, place: Place, key: Key, draft: Draft, versions: ChannelVersions | None) -> None:
+    def stored(self, place: Place, row: Row, draft: Draft, versions: ChannelVersions | None) -> None:
         """Remember a checkpoint that was stored; `versions` only if its values can be told by them."""
-        thread, ns, id_ = key
+        thread, ns, id_ = row.key
         if versions is None:
             place.tips = Tips(draft.tips)
         else:
             place.tips = Tips(draft.tips, id_, {name: versions[name] for name in draft.tips if name in versions})
         place.ids.append(id_)
-        place.last = id_, draft.logs()
+        place.last = id_, row.logs()
         place.promised.pop(id_, None)
+        if place.coming[0] == id_:
+            place.coming = _NOTHING
         self.keep(thread, ns, place)
         self.share(place.serde, thread, draft.moved)
 

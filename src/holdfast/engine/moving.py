@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.draft import new_log
 from holdfast.engine.history import pack_settled, unpack_settled
 from holdfast.engine.parts import count_for
 from holdfast.engine.pieces import Cut, Cutter
@@ -14,6 +13,7 @@ from holdfast.engine.quotes import unpack_quote
 from holdfast.engine.records import Key, Limits, Record, Ref, Row, Segment, Write
 from holdfast.engine.seal import binds, in_write, moved, unreadable
 from holdfast.engine.segments import cut_change, group_segments, join_segments, spread_change
+from holdfast.engine.unique import new_log
 from holdfast.engine.walk import Need, needs_of
 from holdfast.engine.writes import cut_write, whole_writes
 

@@ -1,7 +1,8 @@
 """What a backend found, as LangGraph knows it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ormsgpack
@@ -20,8 +21,8 @@ from holdfast.engine.logs import (
     Tip,
     put_together,
 )
-from holdfast.engine.quotes import INPUT, is_item, key_of, unpack_quote
-from holdfast.engine.records import Found, Key, Row, Write
+from holdfast.engine.quotes import INPUT, is_item, kept_name, key_of, quotable_channels, unpack_quote
+from holdfast.engine.records import Found, Key, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import (
     in_metadata,
     in_quote,
@@ -34,6 +35,8 @@ from holdfast.engine.seal import (
 )
 from holdfast.engine.values import WAITING, Values
 from holdfast.engine.writes import whole_writes
+
+_ATTEMPTS = 3
 
 
 class Page:
@@ -139,24 +142,49 @@ def read_write(serde: SerializerProtocol, write: Write, reader: Reader, graph: s
         raise unreadable(write.key, what, error) from error
 
 
-async def with_quoted(backend: Backend, found: Found) -> Found:
-    """What was found, and what its writes quote: mostly values of their own rows, which are there already."""
-    writes = whole_writes(found.writes)
-    needed: dict[str, dict[str, int]] = defaultdict(dict)
-    for write in writes:
-        if quote := unpack_quote(write.value):
-            log, seq = quote.ref
-            logs = needed[write.key.thread]
-            logs[log] = max(seq, logs.get(log, 0))
-    if not needed:
-        return found
-    there = {(segment.log, segment.seq) for segment in found.segments}
-    segments = set(found.segments)
-    for thread, logs in needed.items():
-        missing = {log: seq for log, seq in logs.items() if (log, seq) not in there}
-        if missing:
-            segments.update((await backend.fetch(thread, "", missing, (), ())).segments)
-    return Found(found.rows, list(segments), list(writes), found.revisions)
+async def find(backend: Backend, query: Query) -> Found:
+    """What a backend finds, and what the writes quote: mostly values of their own rows, which come with these."""
+    attempts = 0
+    while True:
+        attempts += 1
+        found = await backend.find(query)
+        missing = missing_quoted(found.writes, found.segments)
+        if not missing:
+            return found
+        segments = set(found.segments)
+        for thread, logs in missing.items():
+            segments.update((await backend.fetch(thread, "", logs, (), ())).segments)
+        found = replace(found, segments=list(segments))
+        # Where something still isn't there, a prune may have come in between, and taken the rows along.
+        if attempts == _ATTEMPTS or not missing_quoted(found.writes, found.segments):
+            return found
+
+
+def missing_quoted(writes: Sequence[Write], segments: Iterable[Segment]) -> dict[str, dict[str, int]]:
+    """By thread, logs that writes quote and that are not there, with the last segment that is needed."""
+    quotes = [(write.key.thread, quote.ref) for write in whole_writes(writes) if (quote := unpack_quote(write.value))]
+    if not quotes:
+        return {}
+    there = {(segment.log, segment.seq) for segment in segments}
+    missing: dict[str, dict[str, int]] = defaultdict(dict)
+    for thread, (log, seq) in quotes:
+        if (log, seq) not in there:
+            missing[thread][log] = max(seq, missing[thread].get(log, 0))
+    return missing
+
+
+async def quotes_of(backend: Backend, thread: str, rows: Collection[Row], batch: int) -> dict[Key, dict[str, Ref]]:
+    """What writes to some checkpoints of a thread quote, under the names by which a row keeps it."""
+    quoted: dict[Key, dict[str, Ref]] = defaultdict(dict)
+    for ns in {row.key.ns for row in rows}:
+        ids = [row.key.id for row in rows if row.key.ns == ns]
+        channels = {channel for row in rows if row.key.ns == ns for channel in quotable_channels(row)}
+        for start in range(0, len(ids) if channels else 0, batch):
+            found = await backend.fetch(thread, ns, {}, ids[start : start + batch], channels)
+            for write in whole_writes(found.writes):
+                if quote := unpack_quote(write.value):
+                    quoted[write.key][kept_name(quote.ref, write.channel)] = quote.ref
+    return quoted
 
 
 def unpack_body(row: Row) -> tuple[bytes, dict[str, bytes]]:

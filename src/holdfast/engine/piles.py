@@ -17,11 +17,11 @@ import ormsgpack
 import xxhash
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.draft import new_log
 from holdfast.engine.logs import Shape, sealer_for, whole
 from holdfast.engine.records import Key, Limits, Ref, Segment
 from holdfast.engine.seal import binds, in_segment, parted, unseal
 from holdfast.engine.segments import SPLICE, SPLICE_HEAD, changes_of, cut_change, sealed_for_parts, split
+from holdfast.engine.unique import new_log
 from holdfast.serde.context import CheckpointContext
 
 CHUNK = 2 << 20

@@ -6,11 +6,12 @@ list: its row names the log that has it, under the name of an *item*. And a pend
 checkpoint names: it says where that stands and what is different.
 """
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
 from holdfast.engine.config import ITEM
-from holdfast.engine.records import Ref
+from holdfast.engine.records import Ref, Row
 
 INPUT = "__start__"
 """The channel that holds the input of a run, whose items are looked for among what the thread has."""
@@ -67,6 +68,29 @@ def unpack_quote(stored: bytes) -> Quote | None:
 def kept_name(ref: Ref, channel: str) -> str:
     """Under which name a row that was put again keeps what writes of the one before it quote."""
     return f"{_KEPT}{ref.log}{ITEM}{channel}"
+
+
+def quotable(row: Row, channel: str) -> list[Ref]:
+    """What writes to a channel may quote of their row, beside the channel's own value."""
+    kept = [ref for name, ref in row.settled.items() if name.startswith(_KEPT) and channel_of(name) == channel]
+    item = row.refs.get(item_name(channel))
+    return [item, *kept] if item and item.log else kept
+
+
+def quotable_channels(row: Row) -> set[str]:
+    """Channels to which writes may quote something of their row."""
+    kept = {channel_of(name) for name in row.settled if name.startswith(_KEPT)}
+    return kept | {key_of(name) for name, ref in row.refs.items() if ref and ref.log}
+
+
+def keeping(row: Row, older: Row | None, quoted: Mapping[str, Ref]) -> Row:
+    """A row that is about to be put, perhaps in the place of an `older` one, and goes on naming what is `quoted`."""
+    logs = row.logs()
+    kept = {name: ref for name, ref in quoted.items() if logs.get(ref.log, -1) < ref.seq}
+    if not kept:
+        return row
+    settled = row.settled or (older.settled if older else {})
+    return row._replace(settled={**settled, **kept})
 
 
 def channel_of(settled: str) -> str:

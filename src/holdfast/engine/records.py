@@ -30,6 +30,15 @@ INLINE = Ref("", 0)
 """The reference of a value that is small enough to sit inside its row's body."""
 
 
+def logs_in(refs: Mapping[str, Ref | None]) -> dict[str, int]:
+    """Each log that some values need, with the last segment to read of it."""
+    logs: dict[str, int] = {}
+    for ref in refs.values():
+        if ref and ref.log and logs.get(ref.log, -1) < ref.seq:
+            logs[ref.log] = ref.seq
+    return logs
+
+
 class Row(NamedTuple):
     """One checkpoint.
 
@@ -51,11 +60,7 @@ class Row(NamedTuple):
 
     def logs(self) -> dict[str, int]:
         """Each log that its values need, with the last segment to read of it."""
-        logs: dict[str, int] = {}
-        for ref in self.refs.values():
-            if ref and ref.log and logs.get(ref.log, -1) < ref.seq:
-                logs[ref.log] = ref.seq
-        return logs
+        return logs_in(self.refs)
 
 
 class Segment(NamedTuple):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from holdfast.engine.config import text, texts
-from holdfast.engine.draft import new_log
 from holdfast.engine.engine import Engine
 from holdfast.engine.history import (
     History,
@@ -27,11 +26,13 @@ from holdfast.engine.history import (
 from holdfast.engine.logs import Shape, whole
 from holdfast.engine.metadata import label, labels
 from holdfast.engine.moving import Mover
-from holdfast.engine.pages import metadata_of
+from holdfast.engine.pages import metadata_of, quotes_of
 from holdfast.engine.parts import count_for
+from holdfast.engine.quotes import keeping
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Segment
 from holdfast.engine.seal import in_row, in_segment, moved
 from holdfast.engine.segments import cut_change, spread_change
+from holdfast.engine.unique import new_log
 from holdfast.errors import BadConfig, Conflict, StoreError
 
 _PAGE = 1024
@@ -111,17 +112,29 @@ async def copy_thread(engine: Engine, source: str, target: str) -> None:
     # To logs of its own, so that the two threads can go on from here without meeting.
     mover = Mover(engine.serde, target, engine.backend.limits)
     moved_segments = tuple(mover.segments(found.rows, segments))
-    await engine.backend.apply(
-        Change(
-            target,
-            rows=tuple(
-                mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row), target)) for row in found.rows
-            ),
-            segments=moved_segments,
-            writes=tuple(mover.writes(found.writes)),
-        )
-    )
-    engine.known.forget(target)
+    moved_rows = [mover.row(row)._replace(labels=labels(metadata_of(engine.serde, row), target)) for row in found.rows]
+    moved_writes = tuple(mover.writes(found.writes))
+    for _ in range(_ATTEMPTS):
+        rows, revision = await _keeping_quoted(engine, target, moved_rows)
+        change = Change(target, rows=rows, segments=moved_segments, writes=moved_writes, revision=revision)
+        try:
+            await engine.backend.apply(change)
+        except Conflict:
+            continue
+        engine.known.forget(target)
+        return
+    raise _restless(target, "copied to")
+
+
+async def _keeping_quoted(engine: Engine, thread: str, rows: Sequence[Row]) -> tuple[tuple[Row, ...], int | None]:
+    """Rows for a thread that go on naming what writes there quote, and its revision; None if it has no rows."""
+    if not (await engine.backend.find(Query(thread, limit=1, heads=True))).rows:
+        return tuple(rows), None
+    there, revision = await heads(engine, thread)
+    ids = {row.key for row in rows}
+    older = {row.key: row for row in there if row.key in ids}
+    quoted = await quotes_of(engine.backend, thread, older.values(), engine.backend.limits.batch)
+    return tuple(keeping(row, older[row.key], quoted[row.key]) if row.key in older else row for row in rows), revision
 
 
 async def _all_of(engine: Engine, thread: str) -> tuple[Found, set[Segment]]:

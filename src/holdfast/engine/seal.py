@@ -13,6 +13,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from holdfast.engine.records import Key, Ref, Write
+from holdfast.engine.unique import is_of_its_thread
 from holdfast.errors import Unreadable
 from holdfast.serde.context import CheckpointContext
 
@@ -148,11 +149,11 @@ def in_segment(key: Key, channel: str, ref: Ref, head: bytes, graph: str | None 
     """A part of a log; many checkpoints may share it, and `key` is the one it is looked at for.
 
     `head` is what stands before the sealed bytes and says what they are for. Namespaces may share a log, whose name no
-    other has; what a row names is bound with its checkpoint.
+    other has; which of them do, the rows say that name it, and that is bound with each.
     """
     thread, ns, _ = key
-    bound, formerly = ("segment", thread, channel, *ref, head), ("segment", thread, ns, channel, *ref, head)
-    return CheckpointContext(*key, channel, graph, bound, formerly)
+    owner = (thread,) if is_of_its_thread(ref.log) else (thread, ns)
+    return CheckpointContext(*key, channel, graph, ("segment", *owner, channel, *ref, head))
 
 
 def in_quote(write: Write, ref: Ref, head: bytes, graph: str | None = None) -> CheckpointContext:

@@ -6,6 +6,7 @@ Python's shared generator for its own ends must not make two processes choose th
 
 import os
 import random
+from base64 import urlsafe_b64encode
 
 _random = random.Random()  # noqa: S311 - names have to be unique, not secret
 if hasattr(os, "register_at_fork"):
@@ -15,3 +16,17 @@ if hasattr(os, "register_at_fork"):
 def unique(bits: int) -> int:
     """A number that nobody had before, given enough bits."""
     return _random.getrandbits(bits)
+
+
+_OF_ITS_THREAD = "+"
+"""What names of logs begin with; those of earlier releases have no such letter, and belong to one namespace."""
+
+
+def new_log() -> str:
+    """A name that no log had before, not even one that is gone: 90 random bits as text."""
+    return _OF_ITS_THREAD + urlsafe_b64encode(unique(96).to_bytes(12)).decode()[1:]
+
+
+def is_of_its_thread(log: str) -> bool:
+    """Whether all namespaces of a thread may share a log: what is sealed in it is bound to none of them."""
+    return log.startswith(_OF_ITS_THREAD)

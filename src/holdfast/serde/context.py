@@ -7,8 +7,7 @@ class CheckpointContext(NamedTuple):
     """Where a value is stored.
 
     What isn't known is None: a value of another saver's, or one that was serialized by hand, has no
-    thread. `bound` names the very record that holds the value, and encryption ties the value to it; `formerly` is what
-    earlier releases tied it to.
+    thread. `bound` names the very record that holds the value, and encryption ties the value to it.
     """
 
     thread_id: str | None = None
@@ -17,7 +16,6 @@ class CheckpointContext(NamedTuple):
     channel: str | None = None
     graph: str | None = None
     bound: tuple[Any, ...] = ()
-    formerly: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"channel {self.channel!r}"] if self.channel is not None else []

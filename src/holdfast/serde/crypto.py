@@ -49,7 +49,7 @@ class Keys:
     def encrypt(self, tag: str, data: bytes, context: CheckpointContext) -> bytes:
         """Encrypt with the newest key; `tag` and the record that it is for are sealed with it."""
         nonce = os.urandom(_NONCE_BYTES)
-        sealed: bytes = _cipher(self._keys[self.newest]).encrypt(nonce, data, _bound(tag, context.bound))
+        sealed: bytes = _cipher(self._keys[self.newest]).encrypt(nonce, data, _bound(tag, context))
         return nonce + sealed
 
     def decrypt(self, key_id: str, tag: str, data: bytes, context: CheckpointContext) -> bytes:
@@ -60,19 +60,15 @@ class Keys:
             raise MissingKey(msg)
         nonce, sealed = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
         cipher = _cipher(key)
-        failed: Exception | None = None
-        for record in (context.bound, context.formerly) if context.formerly else (context.bound,):
-            try:
-                opened: bytes = cipher.decrypt(nonce, sealed, _bound(tag, record))
-            except Exception as error:  # noqa: BLE001 - whatever a damaged record leads to
-                failed = failed or error
-            else:
-                return opened
-        msg = (
-            "the encrypted data isn't what was stored here: it was changed, or belongs to another record, "
-            f"or key {key_id!r} is another one now"
-        )
-        raise Tampered(msg) from failed
+        try:
+            opened: bytes = cipher.decrypt(nonce, sealed, _bound(tag, context))
+        except Exception as error:
+            msg = (
+                "the encrypted data isn't what was stored here: it was changed, or belongs to another record, "
+                f"or key {key_id!r} is another one now"
+            )
+            raise Tampered(msg) from error
+        return opened
 
 
 def new_key() -> str:
@@ -96,9 +92,9 @@ def _key(number: int, key_id: str, key: bytes | str) -> bytes:
     return raw
 
 
-def _bound(tag: str, record: tuple[Any, ...]) -> bytes:
+def _bound(tag: str, context: CheckpointContext) -> bytes:
     # As Python writes it in ASCII: no two records are written alike, whatever characters are in their names.
-    return ascii((tag, *record)).encode()
+    return ascii((tag, *context.bound)).encode()
 
 
 @lru_cache(maxsize=64)

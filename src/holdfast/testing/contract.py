@@ -18,6 +18,7 @@ from holdfast.testing.listing import ListingRules
 from holdfast.testing.lists import ChangeRules
 from holdfast.testing.retention import RetentionRules
 from holdfast.testing.serializers import SerializerRules
+from holdfast.testing.subgraphs import SubgraphRules
 from holdfast.testing.upkeep import UpkeepRules
 from holdfast.testing.values import ValueRules
 from holdfast.testing.writes import WriteRules
@@ -35,6 +36,7 @@ class SaverContract(
     UpkeepRules,
     LeanRules,
     GraphRules,
+    SubgraphRules,
 ):
     """Subclass it and write one fixture, `source`: what `Saver` takes, for an empty store, new for each test.
 

@@ -50,8 +50,8 @@ class Ledger:
     def pending(self, place: Place) -> list[tuple[str, str, Any]]:
         """A checkpoint's writes, in order."""
         stored = self.writes.get(place, {})
-        ordered = sorted((path, task, idx, channel, value) for (task, idx), (channel, path, value) in stored.items())
-        return [(task, channel, value) for _, task, _, channel, value in ordered]
+        ordered = sorted((path, task, idx) for (task, idx), (_, path, _) in stored.items())
+        return [(task, stored[task, idx][0], stored[task, idx][2]) for _, task, idx in ordered]
 
     def history(self, place: Place, channel: str) -> History:
         """What a delta channel's past comes to, by walking up the parents."""

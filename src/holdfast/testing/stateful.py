@@ -6,7 +6,8 @@ each remembers goes stale all the time. After every step, all that the store hol
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from langgraph.checkpoint.serde.types import RESUME, _DeltaSnapshot
 
+from holdfast.engine.quotes import INPUT
 from holdfast.errors import ThreadDeleted
 from holdfast.testing.edits import EDITS, TEXTS, Edit, edit, first_state
 from holdfast.testing.half import Half, HalfName, checkpoint_of, config_of, name, named_in
@@ -95,6 +97,7 @@ class LedgerMachine(RuleBasedStateMachine):
         fresh=st.booleans(),
         edits=st.lists(EDITS, min_size=1, max_size=3),
         delta=st.sampled_from(["", "", "list", "dict", "set", "plain"]),
+        lent=st.sampled_from(["", "", "", "state", "input"]),
         run=st.integers(0, 3),
     )
     def put(
@@ -109,6 +112,7 @@ class LedgerMachine(RuleBasedStateMachine):
         fresh: bool,
         edits: list[Edit],
         delta: str,
+        lent: str,
         run: int,
     ) -> None:
         """A checkpoint on any that is there: the latest, an older one, none; or one that exists, again."""
@@ -119,19 +123,93 @@ class LedgerMachine(RuleBasedStateMachine):
         if old is not None and old.settled:
             return
         parent = old.parent if old else there[-1 - onto % len(there)] if there and root else None
+        self._put(place, parent, which=which, fresh=fresh, edits=edits, seeds=_seeds(delta, number), lent=lent, run=run)
+
+    @rule(
+        thread=threads,
+        which=which,
+        back=which,
+        given=st.lists(EDITS, max_size=1),
+        edits=st.lists(EDITS, max_size=2),
+        early=st.booleans(),
+        again=st.booleans(),
+        run=st.integers(0, 3),
+    )
+    def call(
+        self,
+        *,
+        thread: str,
+        which: int,
+        back: int,
+        given: list[Edit],
+        edits: list[Edit],
+        early: bool,
+        again: bool,
+        run: int,
+    ) -> None:
+        """A subgraph, which is handed what its graph has, and hands it back with changes.
+
+        `early`: writes come before their checkpoint. `again`: one is put once more, with other values.
+        """
+        inner = NAMESPACES[1]
+        there = self.ledger.numbers(thread, inner)
+        first = there[-1] + 1 if there else 0
+        place, after = (thread, inner, first), (thread, inner, first + 1)
+        handed = copy.deepcopy(self._lent(thread, inner))
+        for change in given:
+            edit(handed, *change)
+        wrote = [("items", handed["items"]), ("table", handed["table"])]
+        steps: list[Callable[[], object]] = [
+            lambda: self._put(place, None, which=which, edits=(), lent="input", run=run, handed=handed),
+            lambda: self._write(place, which, wrote, [("a", "~")]),
+        ]
+        for step in reversed(steps) if early else steps:
+            step()
+        if again:
+            self._put(place, None, which=back, edits=edits, run=run)
+        self.live[thread, inner] = copy.deepcopy(handed)
+        self._put(after, first, which=which, edits=edits, run=run)
+        state = self.live[thread, inner]
+        self._write(after, back, [("items", state["items"]), ("number", 1), ("table", state["table"])], [("b", "~")])
+        outer = self.ledger.numbers(thread, "")
+        self.live[thread, ""] = copy.deepcopy(state)
+        number = outer[-1] + 1 if outer else 0
+        self._put((thread, "", number), outer[-1] if outer else None, which=back, edits=(), run=run)
+
+    def _put(
+        self,
+        place: Place,
+        parent: int | None,
+        *,
+        which: int,
+        edits: Iterable[Edit],
+        run: int,
+        fresh: bool = False,
+        seeds: Mapping[str, Any] = MappingProxyType({}),
+        lent: str = "",
+        handed: Mapping[str, Any] | None = None,
+    ) -> None:
+        thread, ns, number = place
         state = self.live.setdefault((thread, ns), first_state())
         if fresh and parent is not None and (thread, ns, parent) in self.ledger.entries:
             values = self.ledger.entries[thread, ns, parent].values
             state = copy.deepcopy({k: v for k, v in values.items() if k not in DELTAS})
             self.live[thread, ns] = state
+        if lent == "state":  # as a subgraph is handed what its graph has
+            state = self.live[thread, ns] = copy.deepcopy(self._lent(thread, ns))
         for kind, at, element in edits:
             edit(state, kind, at, copy.deepcopy(element))
-        values = {**state, "number": number, **_seeds(delta, number)}
+        values = {**state, "number": number, **seeds}
+        if lent == "input":
+            values[INPUT] = {"number": number, **copy.deepcopy(self._lent(thread, ns) if handed is None else handed)}
         above = None if parent is None else self.ledger.entries.get((thread, ns, parent))
         metadata = {"run_id": f"r{run}", "k": {"n": number % 3}, "step": number}
         entry = Entry(parent, copy.deepcopy(values), metadata, _versions(above, values))
         checkpoint = checkpoint_of(name(number), values, empty=entry.empty(), channel_versions=dict(entry.versions))
         config = config_of(thread, None if parent is None else name(parent), ns)
+        if place in self.ledger.entries and self.ledger.writes.get(place):
+            # Who puts a checkpoint again has to know of it, or writes to it could lose what they quote.
+            self._do(self.halves[which].get(config_of(thread, name(number), ns)))
         if self.trust_versions and above and self.seen.get((which, thread, ns)) is not above:
             self._do(self.halves[which].get(config))  # as every run begins that goes on from what it did not store
         new = {c: v for c, v in entry.versions.items() if above is None or above.versions.get(c) != v}
@@ -149,8 +227,11 @@ class LedgerMachine(RuleBasedStateMachine):
         pick=st.sampled_from((0, 0, 0, 0, 1, 2, None)),
         which=which,
         tasks=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "~1", "~2"])), min_size=1, max_size=3),
-        channels=st.lists(st.sampled_from([*DELTAS, "log", "number", RESUME]), min_size=1, max_size=3),
+        channels=st.lists(
+            st.sampled_from([*DELTAS, "log", "number", RESUME, "items", "table"]), min_size=1, max_size=3
+        ),
         value=TEXTS,
+        grown=EDITS,
     )
     def put_writes(
         self,
@@ -163,22 +244,31 @@ class LedgerMachine(RuleBasedStateMachine):
         tasks: list[tuple[str, str]],
         channels: list[str],
         value: str,
+        grown: Edit,
     ) -> None:
         """Writes to a checkpoint that is there, or that may come."""
         there = self.ledger.numbers(thread, ns)
         if pick is not None and there:
             number = there[-1 - pick % len(there)]
-        writes = [(channel, f"{position} {value}") for position, channel in enumerate(channels)]
+        # As a node may return all of what it was handed, with a little more.
+        state = copy.deepcopy(self._lent(thread, ns, number))
+        edit(state, *grown)
+        writes: list[tuple[str, Any]]
+        writes = [(channel, state.get(channel, f"{position} {value}")) for position, channel in enumerate(channels)]
+        self._write((thread, ns, number), which, writes, tasks)
+
+    def _write(self, place: Place, which: int, writes: list[tuple[str, Any]], tasks: list[tuple[str, str]]) -> None:
+        thread, ns, number = place
         for task, path in tasks:
             try:
                 self._do(self.halves[which].put_writes(config_of(thread, name(number), ns), writes, task, path))
             except ThreadDeleted:
                 # This saver saw the checkpoint stored, and it has gone since.
-                assert (thread, ns, number) not in self.ledger.entries
+                assert place not in self.ledger.entries
                 return
             for position, (channel, written) in enumerate(writes):
                 idx = WRITES_IDX_MAP.get(channel, position)
-                self.ledger.write((thread, ns, number), task, idx, channel=channel, path=path, value=written)
+                self.ledger.write(place, task, idx, channel=channel, path=path, value=copy.deepcopy(written))
 
     @rule(thread=threads, ns=namespaces, which=which, number=st.one_of(st.none(), numbers), touch=st.booleans())
     def get(self, thread: str, ns: str, which: int, number: int | None, *, touch: bool) -> None:
@@ -302,6 +392,18 @@ class LedgerMachine(RuleBasedStateMachine):
         assert found.metadata == entry.metadata
         assert found.parent_config == (None if entry.parent is None else config_of(thread, name(entry.parent), ns))
         assert found.pending_writes == self.ledger.pending(place)
+
+    def _lent(self, thread: str, ns: str, number: int | None = None) -> dict[str, Any]:
+        """A state that the thread has: of this checkpoint, or of the newest one, most likely of another namespace."""
+        entries = [
+            (at, *place[1:], entry)
+            for at, (place, entry) in enumerate(self.ledger.entries.items())
+            if place[0] == thread and {"items", "table"} <= entry.values.keys()
+        ]
+        if not entries:
+            return first_state()
+        *_, entry = max(entries, key=lambda found: (found[1] == ns and found[2] == number, found[1] != ns, found[0]))
+        return {"items": entry.values["items"], "table": entry.values["table"]}
 
     def _do(self, coroutine: Any) -> Any:
         # Not `runner.run`, which sets a signal handler each time: that took longer than most calls do.

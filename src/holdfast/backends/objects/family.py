@@ -13,7 +13,7 @@ from holdfast.backends.objects.state import State
 from holdfast.backends.objects.wires import Objects, Tag
 from holdfast.backends.packing import place as sorted_by
 from holdfast.backends.packing import unpack_refs, unpack_settled
-from holdfast.engine.records import Change, Found, Key, Limits, Query, Row, Segment, ThreadInfo, Write
+from holdfast.engine.records import Change, Found, Key, Limits, Query, Row, Segment, ThreadInfo, Write, logs_in
 from holdfast.errors import SchemaTooNew, StoreError
 
 _FORMAT = 1
@@ -185,9 +185,8 @@ class ObjectsBackend:
                 return _picked(path, state, rows, {}, [], heads=True)
             logs: dict[str, int] = {}
             for _, entry in rows:
-                for ref in _refs(entry.refs).values():
-                    if ref and ref.log:
-                        logs[ref.log] = max(ref.seq, logs.get(ref.log, 0))
+                for log, seq in logs_in(_refs(entry.refs)).items():
+                    logs[log] = max(seq, logs.get(log, 0))
             writes = [
                 (key, task, idx, part)
                 for key, _ in rows

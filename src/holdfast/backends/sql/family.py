@@ -22,7 +22,7 @@ they say. What differs between engines is the text, which a `Dialect` has, and h
 written, which each engine does in its own best way.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -240,9 +240,17 @@ def json_of(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value, default=tuple).decode()
 
 
-def row_out(row: Row, logs: Any) -> tuple[Any, ...]:
-    """A row's columns behind its key; references are channel -> log ("" inline, null empty), log -> last segment."""
-    named = {name: ref.log if ref else None for name, ref in row.refs.items()}
+def row_out(row: Row, logs_out: Callable[[Mapping[str, int]], Any]) -> tuple[Any, ...]:
+    """A row's columns behind its key; references are channel -> log ("" inline, null empty), log -> last segment.
+
+    What needs less of a log than something else in the row does is there with both.
+    """
+    ends = row.logs()
+    named = {
+        name: None if ref is None else ref.log if ends.get(ref.log, 0) == ref.seq else ref
+        for name, ref in row.refs.items()
+    }
+    logs = logs_out(ends)
     settled = json_of(row.settled) if row.settled else "{}"
     return row.parent, json_of(named), logs, settled, row.meta, row.body
 
@@ -255,6 +263,8 @@ def _refs_in(named: str, numbers: str) -> dict[str, Ref | None]:
     logs = dict(orjson.loads(numbers))
     refs: dict[str, Any] = orjson.loads(named)
     for name, log in refs.items():
-        if log is not None:
+        if type(log) is str:
             refs[name] = Ref(log, logs[log]) if log else INLINE
+        elif log is not None:
+            refs[name] = Ref(*log)
     return refs

@@ -43,7 +43,7 @@ def alone(app: str, change: Change, lock: Lock) -> Statement | None:
 
 def named_columns(row: Row) -> dict[str, Any]:
     """A row's columns by their names: its key, and what it refers to."""
-    parent, refs, logs, settled, *_ = row_out(row, json_of(row.logs()))
+    parent, refs, logs, settled, *_ = row_out(row, json_of)
     return {
         "ns": escape(row.key.ns),
         "id": escape(row.key.id),

@@ -146,7 +146,7 @@ class ProgramBackend(SqlBackend):
         if change.writes:
             puts += self._put_writes(t, change.writes)
         if change.rows:
-            rows = [(*t, self._app, *row.key[1:], *row_out(row, self._logs(row.logs()))) for row in change.rows]
+            rows = [(*t, self._app, *row.key[1:], *row_out(row, self._logs)) for row in change.rows]
             puts.append(Put(sql.PUT_ROWS, rows))
         if labels := [(*t, *row.key[1:], label, self._app) for row in change.rows for label in row.labels]:
             puts.append(Put(sql.PUT_LABELS, labels))
