@@ -129,6 +129,8 @@ ENDINGS: list[Callable[[holdfast.Saver], None]] = [
 
 if __name__ == "__main__":
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # or it tells of callbacks that took long, on a busy machine
+    # Nor of a connection that it closes because its task was cancelled twice: by the story, and by the end of the loop.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     for end in ENDINGS:
         end(holdfast.Saver(sys.argv[1]))
         gc.collect()

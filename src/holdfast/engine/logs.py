@@ -430,9 +430,15 @@ class Reader:
         return shape, content, live
 
     def read_changed(self, ref: Ref, change: bytes, opened: Callable[[bytes, bytes], Any], where: Where) -> Any:
-        """The value that a change leads to from one that stands somewhere; `opened` opens what is sealed in it."""
-        shape, content, _ = self.read(ref, *where)
+        """The value that a change leads to from one that stands somewhere; `opened` opens what is sealed in it.
+
+        Such a change always brings something, and takes no keys: one that does otherwise was not stored like that.
+        """
         head, places = find(change)
+        if any((start < end) is (name == GOING) for name, start, end in places):
+            msg = "it quotes another value, and what it should have of its own is not there"
+            raise ValueError(msg)
+        shape, content, _ = self.read(ref, *where)
         parts = [opened(name, change[start:end]) if start < end else () for name, start, end in places]
         if change[0] != SAME:
             (_apply_splice if shape in _LISTS else _apply_update)(content, head, parts)
