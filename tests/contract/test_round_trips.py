@@ -95,6 +95,24 @@ def test_put(run: Any, server: str, record_property: Any) -> None:
     record_property("proves", ["round trips of a write", server, 1])
 
 
+def test_put_where_one_of_many_changes(run: Any) -> None:
+    """One: what the parent's row needs is known in the order in which that row has it."""
+
+    async def test(counted: Counted) -> None:
+        numbers = iter(range(10))
+
+        async def put() -> None:
+            number = next(numbers)
+            values = {f"c{at}": f"{number if at == 3 else at} {LONG}" for at in range(10)}
+            parent = name(number - 1) if number else None
+            await counted.half.put(config_of("t", parent), checkpoint_of(name(number), values), {})
+
+        await put()
+        assert await counted.trips(put) == 1
+
+    run(test)
+
+
 def test_put_writes(run: Any) -> None:
     """One, for whoever comes first and for whoever repeats it."""
 
