@@ -31,6 +31,7 @@ from holdfast.engine.logs import (
     is_alike,
     marked,
     same_marks,
+    sealer,
     sealer_for,
     take,
     take_apart,
@@ -51,7 +52,7 @@ from holdfast.engine.seal import (
     seal,
     sealed_for,
 )
-from holdfast.engine.segments import GOING, SAME, cut_change
+from holdfast.engine.segments import SAME, cut_change
 from holdfast.engine.unique import new_log
 
 _SHORT = 256
@@ -93,6 +94,8 @@ class Draft:
     """Those of `tips` that are new, by channel."""
     grounds: dict[str, Tip] = field(default_factory=dict)
     """What those lead on from that are changes to a log."""
+    is_ahead: bool = False
+    """Whether it leans on a log that another put was adding to when this one was sent."""
     segments: list[Segment] = field(default_factory=list)
     leans: dict[str, int] = field(default_factory=dict)
 
@@ -182,6 +185,10 @@ class Draft:
         log = new_log()
         sealed = moved(self.serde, sealed, here, in_segment(self.key, channel, Ref(log, 0), shape.to_bytes(1)))
         return self._append(channel, begin(log, shape, content, taken, sealed))
+
+    def ground(self, channel: str) -> Tip | None:
+        """What a channel's value was made of by a change."""
+        return self.grounds.get(channel) or self.grounds.get(item_name(channel))
 
     def logs(self) -> dict[str, int]:
         """Each log that the row needs, with the last segment to read of it."""
@@ -298,23 +305,12 @@ class Scribe:
         if tip is None or tip.block != block_of(shape, content):
             return None
         taken = take(self.serde, shape, content, tip)
-        heads: list[bytes] = []
-
-        def sealed(part: Any, ref: Ref, head: bytes) -> bytes:
-            heads.append(head)
-            return seal(self.serde, part, in_quote(write, ref, head))
-
+        sealed = sealer(self.serde, lambda ref, head: in_quote(write, ref, head))
         if same_marks(taken.marks, tip.marks):
             same = SAME.to_bytes(1)
-            change = same + sealed(None, tip.ref, same)
-        elif found := change_from(sealed, tip.ref, tip, content, taken.marks, least=_ALIKE):
-            change, _ = found
-        else:
-            return None
-        # What only takes away, or does that beside something else, could be left out by who can write to the store.
-        if not heads or GOING in heads:
-            return None
-        return Quote(tip.ref, change)
+            return Quote(tip.ref, same + sealed(None, tip.ref, same))
+        found = change_from(sealed, tip.ref, tip, content, taken.marks, least=_ALIKE)
+        return Quote(tip.ref, found[0]) if found else None
 
 
 def _compared(tip: Tip, value: Any) -> Tip | None:

@@ -69,8 +69,7 @@ class Engine(NamedTuple):
         row = found.rows[0]
         id_ = row.key.id
         place.is_new = place.is_new and wanted is not None
-        place.ids.append(id_)
-        place.last = id_, row.logs()
+        place.found(id_, row.logs())
         tips = place.tips
         if tips.id == id_ and not tips.are_in(row):  # somebody else has put it again
             tips = place.tips = Tips(tips.by_channel)
@@ -130,8 +129,10 @@ class Engine(NamedTuple):
             if row.settled:
                 leans = {**change.leans, **{ref.log: ref.seq for ref in row.settled.values()}}
                 change = change._replace(rows=(row,), leans=leans, parent_logs=None)
+            is_stored = False
             try:
                 await self.backend.apply(change)
+                is_stored = True
                 # An id that comes again may be of another run, which goes on with other values of the same versions;
                 # one that is greater than those before it has not been there.
                 is_run = new_versions is not None and not is_late
@@ -141,7 +142,7 @@ class Engine(NamedTuple):
                 if conflict.what == "parent" or not (tips or shared):
                     raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
             finally:
-                self.known.end(thread, draft)
+                self.known.end(thread, draft, is_stored=is_stored)
             if attempt == _ATTEMPTS or not self.known.is_overtaken(self.serde, thread, draft):
                 # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
                 tips, unchanged, shared = {}, (), {}

@@ -22,7 +22,7 @@ from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
 _OWN_WEIGHT = 20
-_NOTHING: tuple[str, Mapping[str, Tip], Mapping[str, int]] = ("", MappingProxyType({}), MappingProxyType({}))
+_QUOTABLE = 2
 
 
 class Tips(NamedTuple):
@@ -57,6 +57,17 @@ class Tips(NamedTuple):
         return all(row.refs.get(channel) == tip.ref for channel, tip in tips)
 
 
+class Quotable(NamedTuple):
+    """A checkpoint that writes may quote: what is known of its values, and the logs that its row names or will."""
+
+    id: str = ""
+    tips: Mapping[str, Tip] = MappingProxyType({})
+    logs: Mapping[str, int] = MappingProxyType({})
+
+
+_NOTHING = Quotable()
+
+
 @dataclass(slots=True)
 class Place:
     """One namespace of one thread: the tips of its channels, and ids of checkpoints seen stored."""
@@ -68,8 +79,10 @@ class Place:
     """The checkpoint that was last read or put, and the logs that its row names."""
     is_new: bool = True
     """Nobody has looked into it yet, so that checkpoints may be there that are not among `ids`."""
-    coming: tuple[str, Mapping[str, Tip], Mapping[str, int]] = _NOTHING
-    """The checkpoint that is on its way to the store, what is known of its values, and what it leans on."""
+    coming: Quotable = _NOTHING
+    """The checkpoint that is on its way to the store, with what it leans on."""
+    recent: tuple[Quotable, ...] = ()
+    """Those that were put last. LangGraph may hand over writes to one after the next one is stored."""
     promised: dict[str, dict[str, Ref]] = field(default_factory=dict)
     """What checkpoints that were not stored yet have to name, as pending writes quote it; by their ids."""
     reach: dict[str, int] = field(default_factory=dict)
@@ -80,11 +93,18 @@ class Place:
 
         LangGraph may hand over writes before the checkpoint that they belong to, which is then of this saver, too.
         """
+        for quotable in (*self.recent, self.coming):
+            if id_ == quotable.id:
+                return quotable.tips, quotable.logs
         if id_ == self.last[0]:
             return self.tips.by_channel, self.last[1]
-        if id_ == self.coming[0]:
-            return self.coming[1:]
-        return ({}, {}) if self.is_new or self.is_behind(id_) or id_ < self.coming[0] else (shared, None)
+        return ({}, {}) if self.is_new or self.is_behind(id_) or id_ < self.coming.id else (shared, None)
+
+    def found(self, id_: str, logs: Mapping[str, int]) -> None:
+        """A checkpoint was read, whose row names these logs: maybe others than those that were put under its id."""
+        self.ids.append(id_)
+        self.last = id_, logs
+        self.recent = tuple(quotable for quotable in self.recent if quotable.id != id_ or quotable.logs == logs)
 
     def is_covered(self, id_: str, draft: Draft) -> bool:
         """Whether a checkpoint that is put again goes on naming all logs that it named."""
@@ -137,8 +157,8 @@ class Known:
         its_serde, tips = self._shared.get(thread, (None, {}))
         return tips if its_serde is serde else {}
 
-    def share(self, serde: SerializerProtocol, thread: str, tips: Mapping[str, Tip]) -> None:
-        """Let all namespaces of a thread know of values."""
+    def share(self, serde: SerializerProtocol, thread: str, tips: Mapping[str, Tip], *, ahead: bool = False) -> None:
+        """Let all namespaces of a thread know of values; `ahead` of being stored, if nobody else was first."""
         with self._lock:
             if not tips or thread not in self._namespaces:
                 return
@@ -150,7 +170,7 @@ class Known:
                 if not is_of_its_thread(tip.ref.log):
                     continue
                 known = shared.get(channel)
-                if known is None or known.ref.log != tip.ref.log or known.ref.seq <= tip.ref.seq:
+                if known is None or known.ref.log != tip.ref.log or known.ref.seq <= tip.ref.seq - ahead:
                     shared[channel] = tip
 
     def keep(self, thread: str, ns: str, place: Place) -> None:
@@ -174,22 +194,32 @@ class Known:
             _, logs = place.quotable(id_, {})
             if logs is not None and any(logs.get(ref.log, -1) < ref.seq for ref in quoted.values()):
                 return False
-            if id_ != place.last[0]:
+            if logs is None or id_ == place.coming.id:
                 place.promised.setdefault(id_, {}).update(quoted)
             return True
 
     def send(self, place: Place, key: Key, draft: Draft) -> Mapping[str, Ref]:
         """Say that a checkpoint is about to be stored; what else it has to name, as it was promised."""
         with self._lock:
-            place.coming = key.id, {**draft.tips, **draft.grounds}, draft.leans
+            place.coming = Quotable(key.id, {**draft.tips, **draft.grounds}, draft.leans)
+            draft.is_ahead = any((key.thread, log) in self._growing for log in draft.leans)
             for tip in draft.moved.values():
                 self._growing[key.thread, tip.ref.log] += 1
-            return dict(place.promised.get(key.id, ()))
+            promised = dict(place.promised.get(key.id, ()))
+        # With asyncio or threads, a graph's next put is on its way before its subgraph's last one is stored, and has
+        # the same value: it leans on that, and is refused if that was.
+        self.share(place.serde, key.thread, draft.moved, ahead=True)
+        return promised
 
-    def end(self, thread: str, draft: Draft) -> None:
+    def end(self, thread: str, draft: Draft, *, is_stored: bool) -> None:
         """Say that a checkpoint is stored, or was not."""
         with self._lock:
-            for tip in draft.moved.values():
+            _, shared = self._shared.get(thread, (None, {}))
+            for channel, tip in draft.moved.items():
+                if not is_stored and shared.get(channel) is tip:
+                    del shared[channel]
+                    if ground := draft.ground(channel):
+                        shared[channel] = ground
                 name = thread, tip.ref.log
                 self._growing[name] -= 1
                 if not self._growing[name]:
@@ -204,16 +234,17 @@ class Known:
             place.tips = Tips(draft.tips, id_, {name: versions[name] for name in draft.tips if name in versions})
         place.ids.append(id_)
         place.last = id_, row.logs()
+        place.recent = (Quotable(id_, draft.tips, place.last[1]), *place.recent[: _QUOTABLE - 1])
         place.promised.pop(id_, None)
-        if place.coming[0] == id_:
+        if place.coming.id == id_:
             place.coming = _NOTHING
         self.keep(thread, ns, place)
         self.share(place.serde, thread, draft.moved)
 
     def is_overtaken(self, serde: SerializerProtocol, thread: str, draft: Draft) -> bool:
-        """Whether another put of this saver has added to a log that a draft adds to, or is about to."""
+        """Whether another put of this saver has added to a log that a draft adds to or leans on, or is about to."""
         shared = self.shared(serde, thread)
-        return any(
+        return draft.is_ahead or any(
             (thread, tip.ref.log) in self._growing
             or ((end := shared.get(channel)) and end.ref.log == tip.ref.log and end.ref.seq >= tip.ref.seq)
             for channel, tip in draft.moved.items()

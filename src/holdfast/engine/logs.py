@@ -34,6 +34,7 @@ from holdfast.engine.segments import (
     UPDATE_HEAD,
     InParts,
     Places,
+    check_sealed,
     find,
     sealed_for_parts,
     whole_of,
@@ -204,7 +205,13 @@ Seal = Callable[[Any, Ref, bytes], bytes]
 
 def sealer_for(serde: SerializerProtocol, key: Key, channel: str) -> Seal:
     """Seals what goes into the changes of one channel's log."""
-    return lambda value, ref, head: seal(serde, value, in_segment(key, channel, ref, head))
+    return sealer(serde, lambda ref, head: in_segment(key, channel, ref, head))
+
+
+def sealer(serde: SerializerProtocol, place: Callable[[Ref, bytes], CheckpointContext]) -> Seal:
+    """Seals the parts of changes, each for its place; what is empty only if it would be missed, see `check_sealed`."""
+    seals_all = binds(serde)
+    return lambda value, ref, head: seal(serde, value, place(ref, head)) if value or seals_all else b""
 
 
 def advance(sealer: Seal, tip: Tip, content: Any, taken: Taken, least: float = 0) -> Delta | None:
@@ -251,7 +258,7 @@ def _splice(
     gone = tip.length - cut - at - tail
     insert = new[at : len(new) - tail]
     head = SPLICE_HEAD.pack(SPLICE, cut_at, cut, at, gone)
-    return b"".join((head, sealer(insert, ref, head) if insert else b"")), cut + gone
+    return head + sealer(insert, ref, head), cut + gone
 
 
 def _overlap(old: list[bytes], new: list[bytes]) -> tuple[int, int, int, int]:
@@ -283,8 +290,8 @@ def _update(
     replayed = [key for key in old if key in marks] + [key for key in changed if key not in old]
     if replayed != list(new):
         return None
-    going = sealer(dict.fromkeys(removed), ref, GOING) if removed else b""
-    coming = sealer(changed, ref, COMING) if changed else b""
+    going = sealer(dict.fromkeys(removed), ref, GOING)
+    coming = sealer(changed, ref, COMING)
     return b"".join((UPDATE_HEAD.pack(UPDATE, len(going)), going, coming)), gone
 
 
@@ -430,14 +437,9 @@ class Reader:
         return shape, content, live
 
     def read_changed(self, ref: Ref, change: bytes, opened: Callable[[bytes, bytes], Any], where: Where) -> Any:
-        """The value that a change leads to from one that stands somewhere; `opened` opens what is sealed in it.
-
-        Such a change always brings something, and takes no keys: one that does otherwise was not stored like that.
-        """
+        """The value that a change leads to from one that stands somewhere; `opened` opens what is sealed in it."""
         head, places = find(change)
-        if any((start < end) is (name == GOING) for name, start, end in places):
-            msg = "it quotes another value, and what it should have of its own is not there"
-            raise ValueError(msg)
+        check_sealed(self._serde, ref.log, places)
         shape, content, _ = self.read(ref, *where)
         parts = [opened(name, change[start:end]) if start < end else () for name, start, end in places]
         if change[0] != SAME:
@@ -482,6 +484,8 @@ class Reader:
         """The sealed values of some changes, one after the other."""
         loads_many = getattr(self._serde, "loads_many", None)
         if loads_many is None or binds(self._serde):
+            for _, places in changes:
+                check_sealed(self._serde, ref.log, places)
             spans = self._spans.get(ref) or [range(number, number + 1) for number in range(len(changes))]
             return (
                 unseal(

@@ -29,7 +29,7 @@ class Mover:
         self._thread = thread
         self._limits = limits
         self._cutter = Cutter(serde, {})
-        self._names: dict[str, str] = defaultdict(new_log)
+        self._names: dict[str, str] = {}
         self._ends: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(-1, -1)])
         """For each log the numbers that its changes end with, here and there."""
 
@@ -108,4 +108,4 @@ class Mover:
             return ref
         ends = self._ends[ref.log]
         here, there = ends[bisect_right(ends, ref.seq, key=lambda end: end[0]) - 1]
-        return Ref(self._names[ref.log], there + ref.seq - here)
+        return Ref(self._names.setdefault(ref.log, new_log(ref.log)), there + ref.seq - here)

@@ -27,9 +27,13 @@ from holdfast.engine.seal import (
     seal,
     unseal,
 )
-from holdfast.engine.segments import Sealed, sealed_for_parts, split, unsplit
+from holdfast.engine.segments import SAME, SPLICE, UPDATE, check_sealed, find, sealed_for_parts, unsplit
+from holdfast.engine.unique import is_of_its_thread
 from holdfast.engine.walk import Need
 from holdfast.serde.context import CheckpointContext
+
+_NOTHING: Mapping[int, Any] = {SPLICE: [], UPDATE: {}, SAME: None}
+"""What is sealed of a change that takes only, by its kind."""
 
 
 class Piece(NamedTuple):
@@ -113,14 +117,16 @@ class Cutter(NamedTuple):
         return Cut(write, [piece], lambda values: write._replace(value=values[0]))
 
     def _quoting(self, write: Write, quote: Quote) -> Cut:
-        head, parts = split(quote.change)
-        what, graph = f"pending write to {write.channel}", self.graphs.get(write.key)
-        pieces = [Piece(write.key, what, in_quote(write, quote.ref, name, graph), part) for name, part in parts if part]
+        graph = self.graphs.get(write.key)
 
-        def join(values: Sequence[bytes]) -> Write:
-            return write._replace(value=quote._replace(change=_rejoined(head, parts, values)).pack())
+        def piece(name: bytes, part: bytes) -> Piece:
+            context = in_quote(write, quote.ref, name, graph)
+            return Piece(write.key, f"pending write to {write.channel}", context, part)
 
-        return Cut(write, pieces, join)
+        def whole(change: bytes) -> Write:
+            return write._replace(value=quote._replace(change=change).pack())
+
+        return self._cut(quote.change, quote.ref.log, piece, whole)
 
     def segment(self, segment: Segment, need: Need, count: int = 1) -> Cut:
         """What a change brings, behind what it takes if those are keys; or the writes that were settled.
@@ -130,19 +136,31 @@ class Cutter(NamedTuple):
         return self._settled(segment, need) if need.is_packed else self._change(segment, need, count)
 
     def _change(self, segment: Segment, need: Need, count: int) -> Cut:
-        head, parts = split(segment.data)
-        place = (need.key, need.channel, Ref(segment.log, segment.seq))
-        graph = self.graphs.get(need.key)
+        ref, graph = Ref(segment.log, segment.seq), self.graphs.get(need.key)
 
-        def join(values: Sequence[bytes]) -> Segment:
-            return segment._replace(data=_rejoined(head, parts, values))
+        def piece(name: bytes, part: bytes) -> Piece:
+            context = in_segment(need.key, need.channel, ref, sealed_for_parts(name, count), graph)
+            return Piece(need.key, need.channel, context, part)
 
-        pieces = [
-            Piece(need.key, need.channel, in_segment(*place, sealed_for_parts(name, count), graph), part)
-            for name, part in parts
-            if part
-        ]
-        return Cut(segment, pieces, join)
+        return self._cut(segment.data, ref.log, piece, lambda change: segment._replace(data=change))
+
+    def _cut(
+        self, change: bytes, log: str, piece: Callable[[bytes, bytes], Piece], whole: Callable[[bytes], Record]
+    ) -> Cut:
+        """The sealed parts of a change that a record holds, and of one that is to be encrypted the empty ones, too."""
+        head, places = find(change)
+        check_sealed(self.serde, log, places)
+        seals_all = binds(self.serde) and is_of_its_thread(log)
+        pieces = [piece(name, change[start:end]) for name, start, end in places if start < end]
+
+        def join(values: Sequence[bytes]) -> Record:
+            rest = iter(values)
+            return whole(unsplit(head, [next(rest) if start < end else nothing(name) for name, start, end in places]))
+
+        def nothing(name: bytes) -> bytes:
+            return seal(self.serde, _NOTHING[head[0]], piece(name, b"").context) if seals_all else b""
+
+        return Cut(whole(change), pieces, join, is_stale=seals_all and len(pieces) < len(places))
 
     def _settled(self, segment: Segment, need: Need) -> Cut:
         """The list itself, if it is sealed, then each write of it, which keeps the place that it was made for."""
@@ -170,12 +188,6 @@ class Cutter(NamedTuple):
             return graph_of(self.open(self.metadata(row)))
         except Exception:  # noqa: BLE001 - that it can't be read is found when it is cut
             return None
-
-
-def _rejoined(head: bytes, parts: Sealed, values: Sequence[bytes]) -> bytes:
-    """A change with other values in the place of those that it has."""
-    rest = iter(values)
-    return unsplit(head, [next(rest) if part else b"" for _, part in parts])
 
 
 def _write(key: Key, channel: str, entry: Sequence[Any]) -> Write:

@@ -16,11 +16,13 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.engine.parts import MARK, PRESSED, count_for, cut, join, press, spans, unpress
 from holdfast.engine.records import Key, Limits, Ref, Segment
 from holdfast.engine.seal import binds, in_segment, moved
+from holdfast.engine.unique import is_of_its_thread
+from holdfast.errors import Tampered
 
 SPLICE = 16
 UPDATE = 17
 SAME = 18
-"""No change, behind which something is sealed all the same: only in what quotes a log, never in one."""
+"""No change, where None may be sealed: only in what quotes a log, never in one."""
 GOING, COMING = b"-", b"+"
 """What the two parts of an update are sealed for."""
 SPLICE_HEAD = Struct(">BIIII")
@@ -32,6 +34,18 @@ Sealed = list[tuple[bytes, bytes]]
 """The sealed values of a change, each with what it is sealed for. One that there is none of is empty."""
 Places = list[tuple[bytes, int, int]]
 """The same, by where each begins and ends."""
+
+
+def check_sealed(serde: SerializerProtocol, log: str, places: Places) -> None:
+    """Refuse a change of which a part is not sealed, where all are: else anybody could make one that only takes away.
+
+    So it is with a serializer that binds what it makes, in logs that all namespaces may share.
+    """
+    if all(start < end for _, start, end in places) or not binds(serde) or not is_of_its_thread(log):
+        return
+    if not getattr(serde, "plaintext", False):
+        msg = "a part of a change isn't encrypted, and this serializer reads nothing else"
+        raise Tampered(msg)
 
 
 class InParts(ValueError):

@@ -22,9 +22,13 @@ _OF_ITS_THREAD = "+"
 """What names of logs begin with; those of earlier releases have no such letter, and belong to one namespace."""
 
 
-def new_log() -> str:
-    """A name that no log had before, not even one that is gone: 90 random bits as text."""
-    return _OF_ITS_THREAD + urlsafe_b64encode(unique(96).to_bytes(12)).decode()[1:]
+def new_log(copied: str = _OF_ITS_THREAD) -> str:
+    """A name that no log had before, not even one that is gone: 90 random bits as text.
+
+    A log that is `copied` belongs to its thread or to a namespace as before.
+    """
+    name = urlsafe_b64encode(unique(96).to_bytes(12)).decode()
+    return _OF_ITS_THREAD + name[1:] if is_of_its_thread(copied) else name
 
 
 def is_of_its_thread(log: str) -> bool:
