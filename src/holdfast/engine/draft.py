@@ -1,6 +1,6 @@
 """A checkpoint and pending writes on their way to the store: what of them is new, and where the rest stands."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -197,34 +197,30 @@ class Draft:
     def _continued(self, name: str, shape: Shape, content: Any, tip: Tip | None) -> tuple[Taken, Ref | None]:
         """Where a value stands if the thread has it, or one that it can be made of with little more."""
         channel = key_of(name)
-        bases = [
-            (base, least)
-            for known, least in self._bases(channel, tip)
-            if known.shape is shape and (base := marked(self.serde, known))
-        ]
+        end = self._end(channel)
+        bases: list[tuple[Tip, float]] = []
+        for known, least in ((tip, 0), (end if tip is None or end is None or end.ref != tip.ref else None, _ALIKE)):
+            if known and known.shape is shape and (base := marked(self.serde, known)):
+                bases.append((base, least))
         taken = take(self.serde, shape, content, bases[-1][0] if bases else None)
+        if not bases:
+            return taken, None
         block = block_of(shape, content)
-        bases = [(base, least) for base, least in bases if base.block == block]
         for base, _ in bases:
-            if same_marks(taken.marks, base.marks):
+            if base.block == block and same_marks(taken.marks, base.marks):
                 return taken, self._keep(name, base._replace(whole=taken.whole or base.whole, blocks=taken.blocks))
+        if shape is Shape.WHOLE:
+            return taken, None
         sealer = sealer_for(self.serde, self.key, channel)
         for base, least in bases:
-            is_end = (end := self._end(channel)) is None or end.ref.log != base.ref.log or end.ref.seq <= base.ref.seq
-            if not is_end or base.is_full(self.limits.segments):
+            is_end = end is None or end.ref.log != base.ref.log or end.ref.seq <= base.ref.seq
+            if base.block != block or not is_end or base.is_full(self.limits.segments):
                 continue
             if delta := advance(sealer, base, content, taken, least):
                 self._keep(name, base)
                 self.grounds[name] = base
                 return taken, self._append(name, delta)
         return taken, None
-
-    def _bases(self, channel: str, tip: Tip | None) -> Iterator[tuple[Tip, float]]:
-        """What a channel's value is likely to be like, and how much of it has to be, for it to be worth it."""
-        if tip:
-            yield tip, 0
-        if (end := self._end(channel)) and (not tip or end.ref != tip.ref):
-            yield end, _ALIKE
 
     def _end(self, channel: str) -> Tip | None:
         return self.moved.get(channel) or self.shared.get(channel)

@@ -201,8 +201,9 @@ class Known:
     def send(self, place: Place, key: Key, draft: Draft) -> Mapping[str, Ref]:
         """Say that a checkpoint is about to be stored; what else it has to name, as it was promised."""
         with self._lock:
-            place.coming = Quotable(key.id, {**draft.tips, **draft.grounds}, draft.leans)
-            draft.is_ahead = any((key.thread, log) in self._growing for log in draft.leans)
+            tips = {**draft.tips, **draft.grounds} if draft.grounds else draft.tips
+            place.coming = Quotable(key.id, tips, draft.leans)
+            draft.is_ahead = bool(self._growing) and any((key.thread, log) in self._growing for log in draft.leans)
             for tip in draft.moved.values():
                 self._growing[key.thread, tip.ref.log] += 1
             promised = dict(place.promised.get(key.id, ()))

@@ -85,6 +85,8 @@ def quotable_channels(row: Row) -> set[str]:
 
 def keeping(row: Row, older: Row | None, quoted: Mapping[str, Ref]) -> Row:
     """A row that is about to be put, perhaps in the place of an `older` one, and goes on naming what is `quoted`."""
+    if not quoted:
+        return row
     logs = row.logs()
     kept = {name: ref for name, ref in quoted.items() if logs.get(ref.log, -1) < ref.seq}
     if not kept:

@@ -32,10 +32,11 @@ INLINE = Ref("", 0)
 
 def logs_in(refs: Mapping[str, Ref | None]) -> dict[str, int]:
     """Each log that some values need, with the last segment to read of it."""
-    logs: dict[str, int] = {}
-    for ref in refs.values():
-        if ref and ref.log and logs.get(ref.log, -1) < ref.seq:
-            logs[ref.log] = ref.seq
+    named = [ref for ref in refs.values() if ref and ref.log]
+    logs = dict(named)
+    if len(logs) < len(named):  # a log for two of them, which may need it up to different numbers
+        for log, seq in named:
+            logs[log] = max(seq, logs[log])
     return logs
 
 
