@@ -165,7 +165,7 @@ def test_prune_copy_delete(counted: Counted) -> None:
         counted.put(number, {"l": [LONG] * (number + 1)})
     counted.take()
     counted.saver.copy_thread("t", "u")
-    assert counted.take() == ({"read": 1, "write": 1}, 2)
+    assert counted.take() == ({"read": 2, "write": 1}, 3)
     counted.saver.prune(["t"])
     assert counted.take() == ({"read": 1, "write": 1}, 2)
     counted.saver.delete_thread("t")

@@ -344,6 +344,7 @@ async def test_closing_waits_for_queued_writes(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     saver = holdfast.Saver(f"sqlite:///{path}")
     await saver.asetup()
+    await asyncio.gather(*(saver.aget_tuple(config_of(f"{n}")) for n in range(50)))  # as every run begins
     puts = [asyncio.create_task(aput(saver, f"{n}")) for n in range(50)]
     await asyncio.sleep(0)
     await saver.aclose()

@@ -375,7 +375,8 @@ def test_an_interrupt_instead_of_a_commit_is_none() -> None:
 
     with closing(sqlite3.connect(":memory:", check_same_thread=False, factory=Interrupted)) as connection:
         saver = holdfast.Saver(connection)
-        saver.setup()
+        for thread in ("mine", "other"):
+            assert saver.get_tuple(config_of(thread)) is None  # as every run begins
         wire = wire_of(saver)
         with ThreadPoolExecutor(1) as pool:
             with wire._turn:

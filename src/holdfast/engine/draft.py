@@ -145,6 +145,9 @@ class Draft:
         """Find each value's place, for `refs`; what sits in the row, as it is and as bytes."""
         plain: dict[str, Any] = {}
         inline: dict[str, bytes] = {}
+        if ITEM in "".join(values):
+            for channel in values:
+                channel_name(channel)
         if self.shared and type(values.get(INPUT)) is dict:
             values = {**values, INPUT: self._without_shared(values[INPUT], refs)}
         before, unchanged, leans, tips = self.before, self.unchanged, self.leans, self.tips
@@ -228,7 +231,7 @@ class Draft:
     def _without_shared(self, values: dict[Any, Any], refs: dict[str, Ref | None]) -> dict[Any, Any]:
         """The input of a run without those of its items that the thread has; a row names them by themselves."""
         left = values.copy()
-        for key, value in values.items():
+        for key, value in left.copy().items():
             end = self._end(key) if type(key) is str else None
             if end is None or ITEM in key:
                 continue
@@ -265,10 +268,10 @@ class Scribe:
     """Seals what tasks wrote to a checkpoint; what that has already is quoted."""
 
     serde: SerializerProtocol
-    bases: Mapping[str, Tip]
-    """What is known of its values, or of those that it is likely to have."""
-    logs: Mapping[str, int] | None
-    """The logs that its row names; None if that is still to be decided."""
+    bases: Mapping[str, Tip] = field(default_factory=dict)
+    """What is known of its values."""
+    logs: Mapping[str, int] = field(default_factory=dict)
+    """The logs that its row names."""
     quoted: dict[str, Ref] = field(default_factory=dict)
 
     def write(self, write: Write, value: Any) -> Write:
@@ -285,14 +288,12 @@ class Scribe:
 
     def leans(self) -> dict[str, int]:
         """What has to be there for the quotes to be right."""
-        if self.logs is None:
-            return {ref.log: ref.seq for ref in self.quoted.values()}
         return {ref.log: self.logs[ref.log] for ref in self.quoted.values()}
 
     def _quoted(self, write: Write, value: Any) -> Quote | None:
         tip = self.bases.get(write.channel) or self.bases.get(item_name(write.channel))
         # Only what the checkpoint's own row names: it stays as long as the checkpoint does, and its writes with it.
-        if tip is None or (self.logs is not None and self.logs.get(tip.ref.log, -1) < tip.ref.seq):
+        if tip is None or self.logs.get(tip.ref.log, -1) < tip.ref.seq:
             return None
         shape, content = take_apart(value)
         if shape is not tip.shape or not is_alike(tip, content):

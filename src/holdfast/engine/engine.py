@@ -22,6 +22,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.backends import Backend
 from holdfast.engine.config import (
     before_of,
+    channel_name,
     checkpoint_id,
     config_for,
     configurable,
@@ -36,8 +37,8 @@ from holdfast.engine.logs import (
 )
 from holdfast.engine.metadata import check_filter, has_own, matches, merge, steps_since_snapshot, where
 from holdfast.engine.pages import Page, find, metadata_of, quotes_of
-from holdfast.engine.quotes import keeping, key_of
-from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Write
+from holdfast.engine.quotes import keeping, kept_in, key_of
+from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Write, logs_in
 from holdfast.engine.writes import cut_write
 from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted
 
@@ -113,39 +114,43 @@ class Engine(NamedTuple):
         # Before the values, which may be newer then, but never older than they are called.
         versions = {} if new_versions is None else dict(checkpoint["channel_versions"])
         is_late = place.is_behind(key.id)
-        older: Row | None = None
-        quoted: Mapping[str, Ref] = {}
         may_be_there = is_late or place.is_new
+        older: Row | None = None
         before = place.tips
         tips, shared = before.by_channel, self.known.shared(self.serde, key.thread)
         unchanged = before.unchanged(parent, versions, new_versions or {})
-        for attempt in count(1):
-            draft = Draft(self.serde, key, self.backend.limits, tips, unchanged=unchanged, shared=shared)
-            change = draft.change(parent, checkpoint, merged, place)
-            if may_be_there and not place.is_covered(key.id, draft):
-                older, quoted = await self._older(key) or (None, {})
-                may_be_there = False
-            row = keeping(change.rows[0], older, {**quoted, **self.known.send(place, key, draft)})
-            if row.settled:
-                leans = {**change.leans, **{ref.log: ref.seq for ref in row.settled.values()}}
-                change = change._replace(rows=(row,), leans=leans, parent_logs=None)
-            is_stored = False
-            try:
-                await self.backend.apply(change)
-                is_stored = True
-                # An id that comes again may be of another run, which goes on with other values of the same versions;
-                # one that is greater than those before it has not been there.
-                is_run = new_versions is not None and not is_late
-                self.known.stored(place, change.rows[0], draft, versions if is_run else None)
-                break
-            except Conflict as conflict:
-                if conflict.what == "parent" or not (tips or shared):
-                    raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
-            finally:
-                self.known.end(thread, draft, is_stored=is_stored)
-            if attempt == _ATTEMPTS or not self.known.is_overtaken(self.serde, thread, draft):
-                # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
-                tips, unchanged, shared = {}, (), {}
+        is_alone = False
+        kept = self.known.begin(place, key.id)
+        try:
+            for attempt in count(1):
+                draft = Draft(self.serde, key, self.backend.limits, tips, unchanged=unchanged, shared=shared)
+                change = draft.change(parent, checkpoint, merged, place)
+                if may_be_there and not place.is_covered(key.id, draft):
+                    older, quoted = await self._older(key) or (None, {})
+                    kept, may_be_there = {**kept, **quoted}, False
+                kept = {**kept, **self.known.send(place, key, draft, is_new=not is_late and older is None)}
+                change = _keeping(change, older, kept)
+                is_stored = False
+                try:
+                    await self.backend.apply(change)
+                    is_stored = True
+                    # An id that comes again may be of another run, which goes on with other values of the same
+                    # versions; one that is greater than those before it has not been there.
+                    is_run = new_versions is not None and not is_late
+                    self.known.stored(place, change.rows[0], draft, versions if is_run else None)
+                    break
+                except Conflict as conflict:
+                    if conflict.what == "parent" or (is_alone and not kept) or attempt == 2 * _ATTEMPTS:
+                        raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
+                finally:
+                    self.known.end(thread, draft, is_stored=is_stored)
+                if is_alone:
+                    kept = await self._there(thread, kept)
+                elif attempt == _ATTEMPTS or not self.known.is_overtaken(self.serde, thread, draft):
+                    # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
+                    tips, unchanged, shared, is_alone = {}, (), {}, True
+        finally:
+            self.known.finish(place, key.id)
         place.is_new = place.is_new and older is not None
         return config_for(key)
 
@@ -157,31 +162,41 @@ class Engine(NamedTuple):
             raise BadConfig(msg)
         key = Key(thread, ns, id_)
         task, path = text(task, "task_id"), text(path, "task_path")
-        named_writes = [(text(channel, "channel"), value) for channel, value in writes]
+        named_writes = [(channel_name(channel), value) for channel, value in writes]
         if not named_writes:
             return
         place = self.known.place(self.serde, key.thread, key.ns)
+        may_quote = True
         for attempt in count(1):
-            quotable = place.quotable(id_, self.known.shared(self.serde, thread)) if attempt < _ATTEMPTS else ({}, {})
-            scribe = Scribe(self.serde, *quotable)
-            records: Sequence[Write] = [
-                scribe.write(Write(key, task, WRITES_IDX_MAP.get(name, position), name, path, b""), value)
+            quotable = place.quotable(id_) if may_quote else None
+            scribe = Scribe(self.serde, quotable.tips, quotable.logs) if quotable else Scribe(self.serde)
+            records = [
+                part
                 for position, (name, value) in enumerate(named_writes)
+                for part in cut_write(
+                    scribe.write(Write(key, task, WRITES_IDX_MAP.get(name, position), name, path, b""), value),
+                    self.backend.limits.value,
+                )
             ]
-            if scribe.quoted and not self.known.promise(place, id_, scribe.quoted):
-                continue  # its checkpoint was decided upon meanwhile, and names other logs
-            if (limit := self.backend.limits.value) is not None:
-                records = [part for write in records for part in cut_write(write, limit)]
             change = Change(thread, writes=tuple(records), parent=key if id_ in place.ids else None)
-            if leans := scribe.leans():
-                change = change._replace(leans=leans, parent_logs=scribe.logs)
+            if quotable and scribe.quoted:
+                if not self.known.promise(place, quotable, scribe.quoted):
+                    may_quote = attempt < _ATTEMPTS
+                    continue
+                # Only what is there is quoted: before, it may yet change what the row names.
+                parent_logs = quotable.logs if quotable.is_stored else None
+                change = change._replace(parent=key, leans=scribe.leans(), parent_logs=parent_logs)
             try:
                 await self.backend.apply(change)
-            except Conflict as conflict:
-                if conflict.what == "parent" or not leans:
+                break
+            except Conflict:
+                if not scribe.quoted:
                     raise await self._gone(key, f"writes of task {task!r} were", id_) from None
-            else:
-                return
+            finally:
+                if scribe.quoted:
+                    self.known.release(place, id_, scribe.quoted)
+            # It may be on its way still; otherwise it is gone, or what it had is, and the next try tells.
+            may_quote = quotable is not None and not quotable.is_stored and attempt < _ATTEMPTS
 
     def listing(
         self,
@@ -207,6 +222,12 @@ class Engine(NamedTuple):
         if not rows:
             return None
         return rows[0], (await quotes_of(self.backend, key.thread, rows, 1))[key]
+
+    async def _there(self, thread: str, quoted: Mapping[str, Ref]) -> Mapping[str, Ref]:
+        """What is there of what writes quote. The others are lost already, or will be refused and stored whole."""
+        found = await self.backend.fetch(thread, "", logs_in(quoted), (), ())
+        there = {(segment.log, segment.seq) for segment in found.segments if segment.data}
+        return {name: ref for name, ref in quoted.items() if ref in there}
 
     async def _gone(self, key: Key, what: str, leaned_on: str | None) -> ThreadDeleted:
         """The error for something whose checkpoint was seen stored and is there no more."""
@@ -272,6 +293,17 @@ class Listing:
         if found.rows:
             self.after = found.rows[-1].key
         return found
+
+
+def _keeping(change: Change, older: Row | None, quoted: Mapping[str, Ref]) -> Change:
+    """The change that puts a checkpoint, whose row goes on naming what writes to it quote."""
+    row = keeping(change.rows[0], older, quoted)
+    if row is change.rows[0]:
+        return change
+    leans = dict(change.leans)
+    for log, seq in kept_in(row).items():
+        leans[log] = max(seq, leans.get(log, seq))
+    return change._replace(rows=(row,), leans=leans, parent_logs=None)
 
 
 def emptied(page: list[CheckpointTuple]) -> Iterator[CheckpointTuple]:

@@ -7,6 +7,7 @@ stale or was thrown away costs a little space and is never wrong. Bounded by the
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -58,14 +59,12 @@ class Tips(NamedTuple):
 
 
 class Quotable(NamedTuple):
-    """A checkpoint that writes may quote: what is known of its values, and the logs that its row names or will."""
+    """What writes to a checkpoint may quote: what is known of its values, and the logs that its row names or will."""
 
-    id: str = ""
-    tips: Mapping[str, Tip] = MappingProxyType({})
-    logs: Mapping[str, int] = MappingProxyType({})
-
-
-_NOTHING = Quotable()
+    id: str
+    tips: Mapping[str, Tip]
+    logs: Mapping[str, int]
+    is_stored: bool
 
 
 @dataclass(slots=True)
@@ -79,30 +78,44 @@ class Place:
     """The checkpoint that was last read or put, and the logs that its row names."""
     is_new: bool = True
     """Nobody has looked into it yet, so that checkpoints may be there that are not among `ids`."""
-    coming: Quotable = _NOTHING
-    """The checkpoint that is on its way to the store, with what it leans on."""
+    newest: str = ""
+    """The greatest id of a checkpoint that was seen."""
     recent: tuple[Quotable, ...] = ()
     """Those that were put last. LangGraph may hand over writes to one after the next one is stored."""
-    promised: dict[str, dict[str, Ref]] = field(default_factory=dict)
-    """What checkpoints that were not stored yet have to name, as pending writes quote it; by their ids."""
+    coming: dict[str, Quotable | None] = field(default_factory=dict)
+    """Those that are on their way to the store, by id; None where one is put again, or is not put together yet."""
+    begun: Counter[str] = field(default_factory=Counter)
+    """How many puts of each are on their way."""
+    promised: defaultdict[str, list[Mapping[str, Ref]]] = field(default_factory=lambda: defaultdict(list))
+    """What writes that are on their way quote of a checkpoint, by its id: its row has to name it."""
     reach: dict[str, int] = field(default_factory=dict)
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
 
-    def quotable(self, id_: str, shared: Mapping[str, Tip]) -> tuple[Mapping[str, Tip], Mapping[str, int] | None]:
-        """What writes to a checkpoint can quote, and which logs it names; None if that is still to be decided.
+    def quotable(self, id_: str) -> Quotable | None:
+        """What writes to a checkpoint may quote; None if they have to be stored whole.
 
-        LangGraph may hand over writes before the checkpoint that they belong to, which is then of this saver, too.
+        LangGraph hands over writes while their checkpoint is still on its way.
         """
-        for quotable in (*self.recent, self.coming):
+        if id_ in self.coming:
+            return self.coming[id_]
+        for quotable in self.recent:
             if id_ == quotable.id:
-                return quotable.tips, quotable.logs
-        if id_ == self.last[0]:
-            return self.tips.by_channel, self.last[1]
-        return ({}, {}) if self.is_new or self.is_behind(id_) or id_ < self.coming.id else (shared, None)
+                return quotable
+        last, logs = self.last
+        return Quotable(id_, self.tips.by_channel, logs, is_stored=True) if id_ == last else None
+
+    def promises(self, id_: str) -> dict[str, Ref]:
+        """All that writes on their way quote of a checkpoint."""
+        return {name: ref for quoted in self.promised.get(id_, ()) for name, ref in quoted.items()}
+
+    def saw(self, id_: str) -> None:
+        """A checkpoint is there."""
+        self.ids.append(id_)
+        self.newest = max(self.newest, id_)
 
     def found(self, id_: str, logs: Mapping[str, int]) -> None:
         """A checkpoint was read, whose row names these logs: maybe others than those that were put under its id."""
-        self.ids.append(id_)
+        self.saw(id_)
         self.last = id_, logs
         self.recent = tuple(quotable for quotable in self.recent if quotable.id != id_ or quotable.logs == logs)
 
@@ -114,7 +127,7 @@ class Place:
 
     def is_behind(self, id_: str) -> bool:
         """Whether an id is not greater than those that were seen, as that of a new checkpoint is."""
-        return id_ <= max(tuple(self.ids), default="")  # a copy: others may be adding to them
+        return id_ <= self.newest
 
     def weight(self) -> int:
         """About how many digests it holds; a place of its own takes as much as some of them, a log as much as one."""
@@ -147,7 +160,7 @@ class Known:
         if known is None:
             return Place(serde)
         # What one serializer wrote, another need not be able to read; that it is there, both can know.
-        return known if known.serde is serde else Place(serde, ids=known.ids)
+        return known if known.serde is serde else Place(serde, ids=known.ids, newest=known.newest)
 
     def shared(self, serde: SerializerProtocol, thread: str) -> Mapping[str, Tip]:
         """What any namespace of a thread last stored or read of each channel, for others that have the same there.
@@ -188,32 +201,57 @@ class Known:
                 return
         self.keep(thread, ns, place)
 
-    def promise(self, place: Place, id_: str, quoted: Mapping[str, Ref]) -> bool:
-        """Have a checkpoint name what a write to it is about to quote; whether it does, or will."""
+    def promise(self, place: Place, quotable: Quotable, quoted: Mapping[str, Ref]) -> bool:
+        """Have the row of a checkpoint name what a write is about to quote, as long as that is on its way.
+
+        False if the row is another one by now, or may be.
+        """
         with self._lock:
-            _, logs = place.quotable(id_, {})
-            if logs is not None and any(logs.get(ref.log, -1) < ref.seq for ref in quoted.values()):
+            now = place.quotable(quotable.id)
+            if now is None or now.logs is not quotable.logs:
                 return False
-            if logs is None or id_ == place.coming.id:
-                place.promised.setdefault(id_, {}).update(quoted)
+            place.promised[quotable.id].append(quoted)
             return True
 
-    def send(self, place: Place, key: Key, draft: Draft) -> Mapping[str, Ref]:
-        """Say that a checkpoint is about to be stored; what else it has to name, as it was promised."""
+    def release(self, place: Place, id_: str, quoted: Mapping[str, Ref]) -> None:
+        """Say that a write is there, where who puts its checkpoint again finds it; or that it was refused."""
         with self._lock:
-            tips = {**draft.tips, **draft.grounds} if draft.grounds else draft.tips
-            place.coming = Quotable(key.id, tips, draft.leans)
+            place.promised[id_].remove(quoted)
+            if not place.promised[id_]:
+                del place.promised[id_]
+
+    def begin(self, place: Place, id_: str) -> Mapping[str, Ref]:
+        """Say that a checkpoint is about to be put, maybe again; what writes that are on their way quote of its row."""
+        with self._lock:
+            place.begun[id_] += 1
+            place.coming[id_] = None
+            return place.promises(id_)
+
+    def finish(self, place: Place, id_: str) -> None:
+        """Say that it was put, or was not."""
+        with self._lock:
+            place.begun[id_] -= 1
+            if not place.begun[id_]:
+                del place.begun[id_]
+                del place.coming[id_]
+
+    def send(self, place: Place, key: Key, draft: Draft, *, is_new: bool) -> Mapping[str, Ref]:
+        """Say what it is about to be stored as; what writes quote by now, of that or of what was sent before."""
+        with self._lock:
+            if is_new and place.begun[key.id] == 1:
+                tips = {**draft.tips, **draft.grounds} if draft.grounds else draft.tips
+                place.coming[key.id] = Quotable(key.id, tips, draft.leans, is_stored=False)
             draft.is_ahead = bool(self._growing) and any((key.thread, log) in self._growing for log in draft.leans)
             for tip in draft.moved.values():
                 self._growing[key.thread, tip.ref.log] += 1
-            promised = dict(place.promised.get(key.id, ()))
+            promised = place.promises(key.id)
         # With asyncio or threads, a graph's next put is on its way before its subgraph's last one is stored, and has
         # the same value: it leans on that, and is refused if that was.
         self.share(place.serde, key.thread, draft.moved, ahead=True)
         return promised
 
     def end(self, thread: str, draft: Draft, *, is_stored: bool) -> None:
-        """Say that a checkpoint is stored, or was not."""
+        """Say that what was sent is stored, or was not."""
         with self._lock:
             _, shared = self._shared.get(thread, (None, {}))
             for channel, tip in draft.moved.items():
@@ -233,12 +271,11 @@ class Known:
             place.tips = Tips(draft.tips)
         else:
             place.tips = Tips(draft.tips, id_, {name: versions[name] for name in draft.tips if name in versions})
-        place.ids.append(id_)
-        place.last = id_, row.logs()
-        place.recent = (Quotable(id_, draft.tips, place.last[1]), *place.recent[: _QUOTABLE - 1])
-        place.promised.pop(id_, None)
-        if place.coming.id == id_:
-            place.coming = _NOTHING
+        logs = row.logs()
+        place.saw(id_)
+        place.last = id_, logs
+        others = (quotable for quotable in place.recent if quotable.id != id_)
+        place.recent = (Quotable(id_, draft.tips, logs, is_stored=True), *islice(others, _QUOTABLE - 1))
         self.keep(thread, ns, place)
         self.share(place.serde, thread, draft.moved)
 
@@ -260,7 +297,7 @@ class Known:
             known = [(ns, self._kept[thread, ns][0]) for ns in self._namespaces.get(thread, ())]
             self._shared.pop(thread, None)
         for ns, place in known:
-            self.keep(thread, ns, Place(place.serde, ids=place.ids))
+            self.keep(thread, ns, Place(place.serde, ids=place.ids, newest=place.newest))
 
     def _set(self, thread: str, ns: str, place: Place, weight: int) -> None:
         _, before = self._kept.pop((thread, ns), (None, 0))

@@ -165,7 +165,7 @@ def missing_quoted(writes: Sequence[Write], segments: Iterable[Segment]) -> dict
     quotes = [(write.key.thread, quote.ref) for write in whole_writes(writes) if (quote := unpack_quote(write.value))]
     if not quotes:
         return {}
-    there = {(segment.log, segment.seq) for segment in segments}
+    there = {(segment.log, segment.seq) for segment in segments if segment.data}  # else it is the end of a closed log
     missing: dict[str, dict[str, int]] = defaultdict(dict)
     for thread, (log, seq) in quotes:
         if (log, seq) not in there:

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from holdfast.engine.config import ITEM
-from holdfast.engine.records import Ref, Row
+from holdfast.engine.records import Ref, Row, logs_in
 
 INPUT = "__start__"
 """The channel that holds the input of a run, whose items are looked for among what the thread has."""
@@ -67,7 +67,7 @@ def unpack_quote(stored: bytes) -> Quote | None:
 
 def kept_name(ref: Ref, channel: str) -> str:
     """Under which name a row that was put again keeps what writes of the one before it quote."""
-    return f"{_KEPT}{ref.log}{ITEM}{channel}"
+    return f"{_KEPT}{ref.log}{ITEM}{ref.seq}{ITEM}{channel}"
 
 
 def quotable(row: Row, channel: str) -> list[Ref]:
@@ -93,6 +93,11 @@ def keeping(row: Row, older: Row | None, quoted: Mapping[str, Ref]) -> Row:
         return row
     settled = row.settled or (older.settled if older else {})
     return row._replace(settled={**settled, **kept})
+
+
+def kept_in(row: Row) -> dict[str, int]:
+    """Each log of which a row keeps what writes quote, with the last segment that is needed."""
+    return logs_in({name: ref for name, ref in row.settled.items() if name.startswith(_KEPT)})
 
 
 def channel_of(settled: str) -> str:

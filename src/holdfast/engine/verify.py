@@ -7,6 +7,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.history import unpack_settled
 from holdfast.engine.logs import Reader
 from holdfast.engine.pieces import Cutter, Piece, Problem, problem
+from holdfast.engine.quotes import unpack_quote
 from holdfast.engine.records import INLINE, Key, Ref, Row, Segment, Write
 from holdfast.engine.segments import group_segments, join_segments
 from holdfast.engine.walk import Need, Sheet, sheets
@@ -35,7 +36,7 @@ async def verify_thread(engine: Engine, thread: str, *, progress: Callable[[int]
         for row in sheet.rows:
             problems += _of_row(cutter, row)
         for parts in group_writes(sheet.writes):
-            problems += _of_write(cutter, parts)
+            problems += _of_write(cutter, parts, sheet)
         problems += _of_logs(cutter, sheet, tears)
         if progress:
             progress(len(sheet.rows))
@@ -53,9 +54,15 @@ def _of_pieces(cutter: Cutter, pieces: Iterable[Piece]) -> Iterator[Problem]:
             yield problem(piece.key, piece.what, error)
 
 
-def _of_write(cutter: Cutter, parts: Sequence[Write]) -> Iterator[Problem]:
+def _of_write(cutter: Cutter, parts: Sequence[Write], sheet: Sheet) -> Iterator[Problem]:
     try:
-        pieces = cutter.write(join_writes(parts)).pieces
+        write = join_writes(parts)
+        pieces = cutter.write(write).pieces
+        if quote := unpack_quote(write.value):
+            log, seq = quote.ref
+            if not any(segment.seq == seq and segment.data for segment in sheet.logs.get(log, ())[seq:]):
+                msg = f"segment {seq} of log {log} is missing, which it quotes"
+                raise LookupError(msg)
     except Exception as error:  # noqa: BLE001 - as above
         yield problem(parts[0].key, f"pending write to {parts[0].channel}", error)
         return
