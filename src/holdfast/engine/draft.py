@@ -94,8 +94,6 @@ class Draft:
     """Those of `tips` that are new, by channel."""
     grounds: dict[str, Tip] = field(default_factory=dict)
     """What those lead on from that are changes to a log."""
-    is_ahead: bool = False
-    """Whether it leans on a log that another put was adding to when this one was sent."""
     segments: list[Segment] = field(default_factory=list)
     leans: dict[str, int] = field(default_factory=dict)
 
@@ -188,10 +186,6 @@ class Draft:
         log = new_log()
         sealed = moved(self.serde, sealed, here, in_segment(self.key, channel, Ref(log, 0), shape.to_bytes(1)))
         return self._append(channel, begin(log, shape, content, taken, sealed))
-
-    def ground(self, channel: str) -> Tip | None:
-        """What a channel's value was made of by a change."""
-        return self.grounds.get(channel) or self.grounds.get(item_name(channel))
 
     def logs(self) -> dict[str, int]:
         """Each log that the row needs, with the last segment to read of it."""

@@ -130,10 +130,8 @@ class Engine(NamedTuple):
                     kept, may_be_there = {**kept, **quoted}, False
                 kept = {**kept, **self.known.send(place, key, draft, is_new=not is_late and older is None)}
                 change = _keeping(change, older, kept)
-                is_stored = False
                 try:
                     await self.backend.apply(change)
-                    is_stored = True
                     # An id that comes again may be of another run, which goes on with other values of the same
                     # versions; one that is greater than those before it has not been there.
                     is_run = new_versions is not None and not is_late
@@ -143,7 +141,7 @@ class Engine(NamedTuple):
                     if conflict.what == "parent" or (is_alone and not kept) or attempt == 2 * _ATTEMPTS:
                         raise await self._gone(key, f"checkpoint {key.id!r} was", parent) from None
                 finally:
-                    self.known.end(thread, draft, is_stored=is_stored)
+                    self.known.end(thread, draft)
                 if is_alone:
                     kept = await self._there(thread, kept)
                 elif attempt == _ATTEMPTS or not self.known.is_overtaken(self.serde, thread, draft):

@@ -170,8 +170,11 @@ class Known:
         its_serde, tips = self._shared.get(thread, (None, {}))
         return tips if its_serde is serde else {}
 
-    def share(self, serde: SerializerProtocol, thread: str, tips: Mapping[str, Tip], *, ahead: bool = False) -> None:
-        """Let all namespaces of a thread know of values; `ahead` of being stored, if nobody else was first."""
+    def share(self, serde: SerializerProtocol, thread: str, tips: Mapping[str, Tip]) -> None:
+        """Let all namespaces of a thread know of values that are stored.
+
+        Never of some that are on their way: their number may be taken by another change before they come.
+        """
         with self._lock:
             if not tips or thread not in self._namespaces:
                 return
@@ -183,7 +186,7 @@ class Known:
                 if not is_of_its_thread(tip.ref.log):
                     continue
                 known = shared.get(channel)
-                if known is None or known.ref.log != tip.ref.log or known.ref.seq <= tip.ref.seq - ahead:
+                if known is None or known.ref.log != tip.ref.log or known.ref.seq <= tip.ref.seq:
                     shared[channel] = tip
 
     def keep(self, thread: str, ns: str, place: Place) -> None:
@@ -241,24 +244,14 @@ class Known:
             if is_new and place.begun[key.id] == 1:
                 tips = {**draft.tips, **draft.grounds} if draft.grounds else draft.tips
                 place.coming[key.id] = Quotable(key.id, tips, draft.leans, is_stored=False)
-            draft.is_ahead = bool(self._growing) and any((key.thread, log) in self._growing for log in draft.leans)
             for tip in draft.moved.values():
                 self._growing[key.thread, tip.ref.log] += 1
-            promised = place.promises(key.id)
-        # With asyncio or threads, a graph's next put is on its way before its subgraph's last one is stored, and has
-        # the same value: it leans on that, and is refused if that was.
-        self.share(place.serde, key.thread, draft.moved, ahead=True)
-        return promised
+            return place.promises(key.id)
 
-    def end(self, thread: str, draft: Draft, *, is_stored: bool) -> None:
+    def end(self, thread: str, draft: Draft) -> None:
         """Say that what was sent is stored, or was not."""
         with self._lock:
-            _, shared = self._shared.get(thread, (None, {}))
-            for channel, tip in draft.moved.items():
-                if not is_stored and shared.get(channel) is tip:
-                    del shared[channel]
-                    if ground := draft.ground(channel):
-                        shared[channel] = ground
+            for tip in draft.moved.values():
                 name = thread, tip.ref.log
                 self._growing[name] -= 1
                 if not self._growing[name]:
@@ -280,9 +273,9 @@ class Known:
         self.share(place.serde, thread, draft.moved)
 
     def is_overtaken(self, serde: SerializerProtocol, thread: str, draft: Draft) -> bool:
-        """Whether another put of this saver has added to a log that a draft adds to or leans on, or is about to."""
+        """Whether another put of this saver has added to a log that a draft adds to, or is about to."""
         shared = self.shared(serde, thread)
-        return draft.is_ahead or any(
+        return any(
             (thread, tip.ref.log) in self._growing
             or ((end := shared.get(channel)) and end.ref.log == tip.ref.log and end.ref.seq >= tip.ref.seq)
             for channel, tip in draft.moved.items()
