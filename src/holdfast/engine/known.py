@@ -96,13 +96,10 @@ class Place:
 
         LangGraph hands over writes while their checkpoint is still on its way.
         """
-        if id_ in self.coming:
-            return self.coming[id_]
-        for quotable in self.recent:
-            if id_ == quotable.id:
-                return quotable
         last, logs = self.last
-        return Quotable(id_, self.tips.by_channel, logs, is_stored=True) if id_ == last else None
+        known = {last: Quotable(last, self.tips.by_channel, logs, is_stored=True)}
+        known |= {quotable.id: quotable for quotable in reversed(self.recent)}
+        return {**known, **self.coming}.get(id_)
 
     def promises(self, id_: str) -> dict[str, Ref]:
         """All that writes on their way quote of a checkpoint."""
