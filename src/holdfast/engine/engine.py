@@ -119,17 +119,22 @@ class Engine(NamedTuple):
         before = place.tips
         tips, shared = before.by_channel, self.known.shared(self.serde, key.thread)
         unchanged = before.unchanged(parent, versions, new_versions or {})
-        is_alone = False
-        kept = self.known.begin(place, key.id)
+        is_alone = is_known = False
+        kept: Mapping[str, Ref] = {}
         try:
             for attempt in count(1):
                 draft = Draft(self.serde, key, self.backend.limits, tips, unchanged=unchanged, shared=shared)
                 change = draft.change(parent, checkpoint, merged, place)
                 if may_be_there and not place.is_covered(key.id, draft):
+                    promised, is_known = self.known.begin(place, key.id), True
                     older, quoted = await self._older(key) or (None, {})
-                    kept, may_be_there = {**kept, **quoted}, False
-                kept = {**kept, **self.known.send(place, key, draft, is_new=not is_late and older is None)}
-                change = _keeping(change, older, kept)
+                    kept, may_be_there = {**promised, **quoted}, False
+                is_new = not is_late and older is None
+                if promised := self.known.send(place, key, draft, is_first=not is_known, is_new=is_new):
+                    kept = {**kept, **promised}
+                is_known = True
+                if kept:
+                    change = _keeping(change, older, kept)
                 try:
                     await self.backend.apply(change)
                     # An id that comes again may be of another run, which goes on with other values of the same
@@ -148,7 +153,8 @@ class Engine(NamedTuple):
                     # Another writer, a prune or a fork got there first: logs of our own need nothing of theirs.
                     tips, unchanged, shared, is_alone = {}, (), {}, True
         finally:
-            self.known.finish(place, key.id)
+            if is_known:
+                self.known.finish(place, key.id)
         place.is_new = place.is_new and older is not None
         return config_for(key)
 
@@ -167,15 +173,13 @@ class Engine(NamedTuple):
         may_quote = True
         for attempt in count(1):
             quotable = place.quotable(id_) if may_quote else None
-            scribe = Scribe(self.serde, quotable.tips, quotable.logs) if quotable else Scribe(self.serde)
-            records = [
-                part
+            scribe = Scribe(self.serde, quotable)
+            records: Sequence[Write] = [
+                scribe.write(Write(key, task, WRITES_IDX_MAP.get(name, position), name, path, b""), value)
                 for position, (name, value) in enumerate(named_writes)
-                for part in cut_write(
-                    scribe.write(Write(key, task, WRITES_IDX_MAP.get(name, position), name, path, b""), value),
-                    self.backend.limits.value,
-                )
             ]
+            if (limit := self.backend.limits.value) is not None:
+                records = [part for write in records for part in cut_write(write, limit)]
             change = Change(thread, writes=tuple(records), parent=key if id_ in place.ids else None)
             if quotable and scribe.quoted:
                 if not self.known.promise(place, quotable, scribe.quoted):

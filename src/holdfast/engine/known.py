@@ -7,14 +7,13 @@ stale or was thrown away costs a little space and is never wrong. Bounded by the
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
 from langgraph.checkpoint.base import ChannelVersions
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.engine.draft import Draft
+from holdfast.engine.draft import Draft, Quotable
 from holdfast.engine.logs import Tip
 from holdfast.engine.quotes import INPUT
 from holdfast.engine.records import Key, Ref, Row
@@ -23,7 +22,6 @@ from holdfast.fork import ForkSafeLock
 
 _RECENT = 16
 _OWN_WEIGHT = 20
-_QUOTABLE = 2
 
 
 class Tips(NamedTuple):
@@ -58,13 +56,12 @@ class Tips(NamedTuple):
         return all(row.refs.get(channel) == tip.ref for channel, tip in tips)
 
 
-class Quotable(NamedTuple):
-    """What writes to a checkpoint may quote: what is known of its values, and the logs that its row names or will."""
+@dataclass(slots=True)
+class Coming:
+    """A checkpoint on its way: by how many puts, and what may be quoted of it; None if it is put again, or not yet."""
 
-    id: str
-    tips: Mapping[str, Tip]
-    logs: Mapping[str, int]
-    is_stored: bool
+    quotable: Quotable | None = None
+    puts: int = 1
 
 
 @dataclass(slots=True)
@@ -82,11 +79,9 @@ class Place:
     """The greatest id of a checkpoint that was seen."""
     recent: tuple[Quotable, ...] = ()
     """Those that were put last. LangGraph may hand over writes to one after the next one is stored."""
-    coming: dict[str, Quotable | None] = field(default_factory=dict)
-    """Those that are on their way to the store, by id; None where one is put again, or is not put together yet."""
-    begun: Counter[str] = field(default_factory=Counter)
-    """How many puts of each are on their way."""
-    promised: defaultdict[str, list[Mapping[str, Ref]]] = field(default_factory=lambda: defaultdict(list))
+    coming: dict[str, Coming] = field(default_factory=dict)
+    """Those that are on their way to the store, by id."""
+    promised: dict[str, list[Mapping[str, Ref]]] = field(default_factory=dict)
     """What writes that are on their way quote of a checkpoint, by its id: its row has to name it."""
     reach: dict[str, int] = field(default_factory=dict)
     """How far back LangGraph says that the delta channels of the last checkpoint read go."""
@@ -96,14 +91,19 @@ class Place:
 
         LangGraph hands over writes while their checkpoint is still on its way.
         """
+        if coming := self.coming.get(id_):
+            return coming.quotable
+        for quotable in self.recent:
+            if id_ == quotable.id:
+                return quotable
         last, logs = self.last
-        known = {last: Quotable(last, self.tips.by_channel, logs, is_stored=True)}
-        known |= {quotable.id: quotable for quotable in reversed(self.recent)}
-        return {**known, **self.coming}.get(id_)
+        return Quotable(id_, self.tips.by_channel, logs, is_stored=True) if id_ == last else None
 
-    def promises(self, id_: str) -> dict[str, Ref]:
+    def promises(self, id_: str) -> Mapping[str, Ref]:
         """All that writes on their way quote of a checkpoint."""
-        return {name: ref for quoted in self.promised.get(id_, ()) for name, ref in quoted.items()}
+        if id_ not in self.promised:
+            return {}
+        return {name: ref for quoted in self.promised[id_] for name, ref in quoted.items()}
 
     def saw(self, id_: str) -> None:
         """A checkpoint is there."""
@@ -114,7 +114,8 @@ class Place:
         """A checkpoint was read, whose row names these logs: maybe others than those that were put under its id."""
         self.saw(id_)
         self.last = id_, logs
-        self.recent = tuple(quotable for quotable in self.recent if quotable.id != id_ or quotable.logs == logs)
+        if self.recent:
+            self.recent = tuple(quotable for quotable in self.recent if quotable.id != id_ or quotable.logs == logs)
 
     def is_covered(self, id_: str, draft: Draft) -> bool:
         """Whether a checkpoint that is put again goes on naming all logs that it named."""
@@ -210,7 +211,7 @@ class Known:
             now = place.quotable(quotable.id)
             if now is None or now.logs is not quotable.logs:
                 return False
-            place.promised[quotable.id].append(quoted)
+            place.promised.setdefault(quotable.id, []).append(quoted)
             return True
 
     def release(self, place: Place, id_: str, quoted: Mapping[str, Ref]) -> None:
@@ -221,38 +222,43 @@ class Known:
                 del place.promised[id_]
 
     def begin(self, place: Place, id_: str) -> Mapping[str, Ref]:
-        """Say that a checkpoint is about to be put, maybe again; what writes that are on their way quote of its row."""
+        """Say that a checkpoint may be put again; what writes that are on their way quote of the row that it has."""
         with self._lock:
-            place.begun[id_] += 1
-            place.coming[id_] = None
+            _register(place, id_)
             return place.promises(id_)
 
-    def finish(self, place: Place, id_: str) -> None:
-        """Say that it was put, or was not."""
-        with self._lock:
-            place.begun[id_] -= 1
-            if not place.begun[id_]:
-                del place.begun[id_]
-                del place.coming[id_]
+    def send(self, place: Place, key: Key, draft: Draft, *, is_first: bool, is_new: bool) -> Mapping[str, Ref]:
+        """Say what it is about to be stored as; what writes quote by now, of that or of what was sent before.
 
-    def send(self, place: Place, key: Key, draft: Draft, *, is_new: bool) -> Mapping[str, Ref]:
-        """Say what it is about to be stored as; what writes quote by now, of that or of what was sent before."""
+        `is_first`, unless that it was to be put was said before.
+        """
         with self._lock:
-            if is_new and place.begun[key.id] == 1:
+            coming = _register(place, key.id) if is_first else place.coming[key.id]
+            if is_new and coming.puts == 1:
                 tips = {**draft.tips, **draft.grounds} if draft.grounds else draft.tips
-                place.coming[key.id] = Quotable(key.id, tips, draft.leans, is_stored=False)
+                coming.quotable = Quotable(key.id, tips, draft.leans, is_stored=False)
             for tip in draft.moved.values():
                 self._growing[key.thread, tip.ref.log] += 1
             return place.promises(key.id)
 
     def end(self, thread: str, draft: Draft) -> None:
         """Say that what was sent is stored, or was not."""
+        if not draft.moved:
+            return
         with self._lock:
             for tip in draft.moved.values():
                 name = thread, tip.ref.log
                 self._growing[name] -= 1
                 if not self._growing[name]:
                     del self._growing[name]
+
+    def finish(self, place: Place, id_: str) -> None:
+        """Say that a checkpoint was put, or was not."""
+        with self._lock:
+            coming = place.coming[id_]
+            coming.puts -= 1
+            if not coming.puts:
+                del place.coming[id_]
 
     def stored(self, place: Place, row: Row, draft: Draft, versions: ChannelVersions | None) -> None:
         """Remember a checkpoint that was stored; `versions` only if its values can be told by them."""
@@ -264,10 +270,11 @@ class Known:
         logs = row.logs()
         place.saw(id_)
         place.last = id_, logs
-        others = (quotable for quotable in place.recent if quotable.id != id_)
-        place.recent = (Quotable(id_, draft.tips, logs, is_stored=True), *islice(others, _QUOTABLE - 1))
+        now, before = Quotable(id_, draft.tips, logs, is_stored=True), place.recent[:1]
+        place.recent = (now, *before) if before and before[0].id != id_ else (now,)
         self.keep(thread, ns, place)
-        self.share(place.serde, thread, draft.moved)
+        if draft.moved:
+            self.share(place.serde, thread, draft.moved)
 
     def is_overtaken(self, serde: SerializerProtocol, thread: str, draft: Draft) -> bool:
         """Whether another put of this saver has added to a log that a draft adds to, or is about to."""
@@ -309,3 +316,12 @@ class Known:
         for channel, tip in [*gone.tips.by_channel.items()]:
             if channel in shared and shared[channel].ref == tip.ref:
                 del shared[channel]
+
+
+def _register(place: Place, id_: str) -> Coming:
+    """One put more of a checkpoint. Of what more than one are on their way with, nobody knows what it will be."""
+    if coming := place.coming.get(id_):
+        coming.quotable, coming.puts = None, coming.puts + 1
+    else:
+        coming = place.coming[id_] = Coming()
+    return coming

@@ -21,7 +21,7 @@ from holdfast.engine.logs import (
     Tip,
     put_together,
 )
-from holdfast.engine.quotes import INPUT, is_item, kept_name, key_of, quotable_channels, unpack_quote
+from holdfast.engine.quotes import INPUT, QUOTES, is_item, kept_name, key_of, quotable_channels, unpack_quote
 from holdfast.engine.records import Found, Key, Query, Ref, Row, Segment, Write
 from holdfast.engine.seal import (
     in_metadata,
@@ -162,9 +162,9 @@ async def find(backend: Backend, query: Query) -> Found:
 
 def missing_quoted(writes: Sequence[Write], segments: Iterable[Segment]) -> dict[str, dict[str, int]]:
     """By thread, logs that writes quote and that are not there, with the last segment that is needed."""
-    quotes = [(write.key.thread, quote.ref) for write in whole_writes(writes) if (quote := unpack_quote(write.value))]
-    if not quotes:
+    if not any(write.value.startswith(QUOTES) for write in writes):
         return {}
+    quotes = [(write.key.thread, quote.ref) for write in whole_writes(writes) if (quote := unpack_quote(write.value))]
     there = {(segment.log, segment.seq) for segment in segments if segment.data}  # else it is the end of a closed log
     missing: dict[str, dict[str, int]] = defaultdict(dict)
     for thread, (log, seq) in quotes:

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from holdfast.engine.config import ITEM
+from holdfast.engine.parts import MARK
 from holdfast.engine.records import Ref, Row, logs_in
 
 INPUT = "__start__"
@@ -20,6 +21,8 @@ _ITEM = INPUT + ITEM
 _MARK = b"\xc1\xfe"
 """What quotes begin with, and nothing else: a sealed value begins with the length of its tag, which is UTF-8 and has no
 byte like the second."""
+QUOTES = (_MARK, MARK)
+"""What a write begins with that may quote: one in parts may, too."""
 _HEAD = Struct(">2sIB")
 
 _KEPT = "q"

@@ -24,8 +24,8 @@ def _turned(item: Any) -> Any:
 
 
 def first_state() -> dict[str, Any]:
-    """Enough of a list and a dict that neither sits inside a row."""
-    count = INLINE_LIMIT // 150 + 1
+    """Enough of a list and a dict that neither sits inside a row, and that it is worth a look where else they are."""
+    count = 2 * INLINE_LIMIT // 150 + 1
     return {"items": [f"{n} {'x' * 150}" for n in range(count)], "table": {f"k{n}": "x" * 150 for n in range(count)}}
 
 
