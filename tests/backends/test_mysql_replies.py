@@ -119,6 +119,8 @@ async def undisturbed(opened: Open, proxy: Proxy, half: HalfName, operation: str
 async def test_a_loss_at_every_exchange(proxy: Proxy, opened: Open, operation: str, lost: str, half: HalfName) -> None:
     """The operation ends as if nothing had happened, and has left no more behind than it should."""
     exchanges, expected = await undisturbed(opened, proxy, half, operation)
+    # A server that was busy may have asked for one more, which does not come again.
+    exchanges = min(exchanges, (await undisturbed(opened, proxy, half, operation))[0])
     assert exchanges
     for at in range(1, exchanges + 1):
         saver = opened(proxy.url, half)

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ import servers
 import holdfast
 from holdfast.engine.known import Known
 from holdfast.engine.quotes import INPUT
-from holdfast.errors import ParentDeleted, ThreadDeleted
+from holdfast.errors import ParentDeleted, StoreError, ThreadDeleted
 from holdfast.testing.half import LONG, checkpoint_of, config_of, name
 
 CALLS = 24
@@ -106,7 +107,8 @@ def test_a_crowd(url: str, prunes: bool, forgets: bool) -> None:  # noqa: FBT001
         def task(number: int) -> None:
             crowd.call(number)
             if prunes and number % 4 == 3:
-                one.prune(["t"])
+                with suppress(StoreError):  # it gives up on a thread that never rests, and has changed nothing then
+                    one.prune(["t"])
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(task, range(CALLS)))
