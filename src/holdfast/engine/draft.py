@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import ormsgpack
-from langgraph.checkpoint.base import (
-    Checkpoint,
-)
+from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.engine.config import (

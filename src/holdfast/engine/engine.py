@@ -32,9 +32,7 @@ from holdfast.engine.config import (
 )
 from holdfast.engine.draft import Draft, Scribe
 from holdfast.engine.known import Known, Tips
-from holdfast.engine.logs import (
-    Tip,
-)
+from holdfast.engine.logs import Tip
 from holdfast.engine.metadata import check_filter, has_own, matches, merge, steps_since_snapshot, where
 from holdfast.engine.pages import Page, find, metadata_of, quotes_of
 from holdfast.engine.quotes import keeping, kept_in, key_of

@@ -13,9 +13,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.backends import Backend
-from holdfast.engine.config import (
-    config_for,
-)
+from holdfast.engine.config import config_for
 from holdfast.engine.logs import (
     Reader,
     Tip,

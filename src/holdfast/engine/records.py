@@ -44,11 +44,12 @@ class Row(NamedTuple):
     """One checkpoint.
 
     `refs` names every channel that has a version: where its value stands, `INLINE`, or None when the
-    checkpoint holds no value for it (an empty channel, or a delta channel between two snapshots).
+    checkpoint holds no value for it (an empty channel, or a delta channel between two snapshots). Two of them may need
+    one log, up to different numbers.
     `labels` are hashes of its metadata, for filters; they are stored with the row, never read back.
 
-    `settled` is what ancestors that are gone left to it, by names of the engine's. It stays when the
-    row is put again without any.
+    `settled` is what ancestors that are gone left to it, and what its writes quote of a row that it replaced, by names
+    of the engine's. It stays when the row is put again without any.
     """
 
     key: Key
