@@ -32,11 +32,13 @@ INLINE = Ref("", 0)
 
 def logs_in(refs: Mapping[str, Ref | None]) -> dict[str, int]:
     """Each log that some values need, with the last segment to read of it."""
-    named = [ref for ref in refs.values() if ref and ref.log]
-    logs = dict(named)
-    if len(logs) < len(named):  # a log for two of them, which may need it up to different numbers
-        for log, seq in named:
-            logs[log] = max(seq, logs[log])
+    logs: dict[str, int] = {}
+    for ref in refs.values():
+        if ref:
+            log, seq = ref
+            if logs.get(log, -1) < seq:  # two of them may need one log, up to different numbers
+                logs[log] = seq
+    logs.pop(INLINE.log, None)
     return logs
 
 

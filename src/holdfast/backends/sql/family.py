@@ -246,10 +246,9 @@ def row_out(row: Row, logs_out: Callable[[Mapping[str, int]], Any]) -> tuple[Any
     What needs less of a log than something else in the row does is there with both.
     """
     ends = row.logs()
-    named = {
-        name: None if ref is None else ref.log if ends.get(ref.log, 0) == ref.seq else ref
-        for name, ref in row.refs.items()
-    }
+    named: dict[str, Any] = {name: ref and ref.log for name, ref in row.refs.items()}
+    if len(ends) < len(named):  # else each has a log of its own
+        named.update({name: ref for name, ref in row.refs.items() if ref and ends.get(ref.log, 0) != ref.seq})
     logs = logs_out(ends)
     settled = json_of(row.settled) if row.settled else "{}"
     return row.parent, json_of(named), logs, settled, row.meta, row.body
