@@ -114,7 +114,7 @@ def profile_tasks(side: SaverSide, url: str) -> None:
     """The thread of the event loop; what other threads do is not in it."""
     chat = record_chat(6, side.next_version)
     profiler = cProfile.Profile()
-    took, times = profiler.runcall(asyncio.run, tasks.together(side, url, chat, name="task"))
+    took, times = profiler.runcall(asyncio.run, tasks.together(side, url, chat, tasks.threads("task")))
     show(profiler, f"{side.label}: 32 tasks, {len(times) / took:,.0f} operations a second under the profiler")
 
 

@@ -13,6 +13,7 @@ TARGETS: Mapping[str, Mapping[str, float]] = {
         "list 20 values": 1.5,
         "list all values": 1.5,
         "tasks rate": 5,
+        "tasks rate, 1000": 5,
         "wide strings put": 3,
         "wide strings put, mean": 3,
         "wide lists put": 3,

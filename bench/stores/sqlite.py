@@ -68,6 +68,7 @@ class Sqlite(Store):
         ),
         HOLDFAST,
     )
+    long_chats = (100, 1000)
     measured_by = "the files' sizes, the write-ahead log folded in"
     durability = "journal_mode=WAL, synchronous=FULL, busy timeout 60 s"
 

@@ -18,6 +18,7 @@ class Store(ABC):
     title: str
     sides: ClassVar[tuple[SaverSide, ...]]
     listed: ClassVar[int] = 1000  # checkpoints in the thread that is listed
+    long_chats: ClassVar[tuple[int, ...]] = ()  # turns of chats that tasks go on with, beside those that they begin
     deltas: ClassVar[tuple[bool, ...]] = (False, True)  # graph.invoke: on a plain channel, on a DeltaChannel
     measured_by: ClassVar[str]  # how `stored` comes to its figure
     durability: str  # what a commit waits for, as the store tells
