@@ -5,10 +5,13 @@ awaits suspends, so a single `send` runs them to the end: about a microsecond, f
 also inside a running event loop.
 """
 
-from collections.abc import Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Pause = Callable[[float], Awaitable[None]]
+"""Waits so many seconds: `asyncio.sleep`, or `sleep` where nothing may suspend."""
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -20,3 +23,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     coroutine.close()
     msg = f"{coroutine!r} suspended: a blocking wire must never wait on an event loop"
     raise RuntimeError(msg)
+
+
+async def sleep(seconds: float) -> None:
+    """Wait, without suspending: for blocking callers."""
+    time.sleep(seconds)  # noqa: ASYNC251

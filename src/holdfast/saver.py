@@ -1,5 +1,6 @@
 """The face that LangGraph sees: one checkpointer, for sync and async callers, on any store."""
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -276,7 +277,7 @@ class Saver(BaseCheckpointSaver[Any]):
     async def _asyncio(self) -> Engine:
         if not self._state.ready or self._state.closed:
             await self.asetup()
-        return Engine(self._store.asyncio, self.serde, self._known)
+        return Engine(self._store.asyncio, self.serde, self._known, asyncio.sleep)
 
     async def _blocking_setup(self) -> None:
         self._check_open()

@@ -1,9 +1,10 @@
 """What the namespaces of a thread share: how little it takes, and that it is never what it should not be."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -198,6 +199,64 @@ def test_writes_that_come_first(path: Path, serde: Any) -> None:
         assert found is not None
         assert found.pending_writes == [("early", "items", [*ITEMS, LONG])]
         assert found.checkpoint["channel_values"] == {"items": [LONG]}
+
+
+def writes_of(path: Path) -> list[bytes]:
+    with sqlite3.connect(path) as db:
+        return [value for (value,) in db.execute("SELECT value FROM holdfast_writes")]
+
+
+async def test_writes_that_come_before_their_checkpoint_is_begun(path: Path, serde: Any) -> None:
+    """They wait for it: LangGraph puts it as soon as the one before it is stored."""
+    async with opened(path, serde) as saver:
+        stored = await saver.aput(config_of("t"), checkpoint_of(name(0), {"items": [*ITEMS]}), {}, {})
+        writes = asyncio.create_task(saver.aput_writes(config_of("t", name(1)), [("items", [*ITEMS, LONG])], "node"))
+        await asyncio.sleep(0.005)
+        await saver.aput(stored, checkpoint_of(name(1), {"items": [*ITEMS]}), {}, {})
+        await writes
+        found = await saver.aget_tuple(config_of("t"))
+    assert found is not None
+    assert found.pending_writes == [("node", "items", [*ITEMS, LONG])]
+    assert [bool(unpack_quote(value)) for value in writes_of(path)] == [True]
+
+
+async def test_writes_to_a_checkpoint_that_nobody_puts(path: Path, serde: Any) -> None:
+    """They don't wait for long, and are stored whole."""
+    async with opened(path, serde) as saver:
+        await saver.aput(config_of("t"), checkpoint_of(name(0), {"items": [*ITEMS]}), {}, {})
+        await asyncio.wait_for(saver.aput_writes(config_of("t", name(1)), [("items", [*ITEMS, LONG])], "node"), 10)
+    assert [unpack_quote(value) for value in writes_of(path)] == [None]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_nodes_that_take_no_time(path: Path, is_async: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """What they return costs what is new in it, though their checkpoint is not even begun when they do."""
+
+    class State(TypedDict):
+        items: list[str]
+
+    def node(state: State) -> State:
+        return {"items": [*state["items"], f"{len(state['items'])} {LONG}"]}
+
+    builder = StateGraph(State)
+    builder.add_sequence([("first", node), ("second", node), ("third", node)])
+    builder.add_edge(START, "first")
+    turns = 40
+    with opened(path) as saver:
+        graph = builder.compile(checkpointer=saver)
+
+        async def turn(given: Any) -> None:
+            await graph.ainvoke(given, config_of("t"), durability="async")
+
+        for number in range(turns):
+            given: Any = {} if number else {"items": [*ITEMS]}
+            if is_async:
+                asyncio.run(turn(given))
+            else:
+                graph.invoke(given, config_of("t"), durability="async")
+        assert len(graph.get_state(config_of("t")).values["items"]) == len(ITEMS) + 3 * turns
+    whole = sum(len(ITEMS) + step for step in range(3 * turns)) * len(LONG)
+    assert sum(map(len, writes_of(path))) < whole / 4
 
 
 def test_delta_history_with_quotes(path: Path) -> None:

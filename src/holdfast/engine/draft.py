@@ -294,15 +294,11 @@ class Scribe:
     def _quoted(self, write: Write, value: Any) -> Quote | None:
         if self.quotable is None:
             return None
-        _, tips, logs, _ = self.quotable
-        tip = tips.get(write.channel) or tips.get(item_name(write.channel))
+        found = near(self.quotable.tips, write.channel, value)
         # Only what the checkpoint's own row names: it stays as long as the checkpoint does, and its writes with it.
-        if tip is None or tip.live < _WORTH or logs.get(tip.ref.log, -1) < tip.ref.seq:
+        if found is None or self.quotable.logs.get(found[0].ref.log, -1) < found[0].ref.seq:
             return None
-        shape, content = take_apart(value)
-        if shape is not tip.shape or not is_alike(tip, content):
-            return None
-        tip = marked(self.serde, tip)
+        tip, shape, content = marked(self.serde, found[0]), found[0].shape, found[1]
         if tip is None or tip.block != block_of(shape, content):
             return None
         taken = take(self.serde, shape, content, tip)
@@ -310,8 +306,17 @@ class Scribe:
         if same_marks(taken.marks, tip.marks):
             same = SAME.to_bytes(1)
             return Quote(tip.ref, same + sealed(None, tip.ref, same))
-        found = change_from(sealed, tip.ref, tip, content, taken.marks, least=_ALIKE)
-        return Quote(tip.ref, found[0]) if found else None
+        change = change_from(sealed, tip.ref, tip, content, taken.marks, least=_ALIKE)
+        return Quote(tip.ref, change[0]) if change else None
+
+
+def near(tips: Mapping[str, Tip], channel: str, value: Any) -> tuple[Tip, Any] | None:
+    """What a write to a channel may quote, if it is worth it and may be much alike; and what the value is made of."""
+    tip = tips.get(channel) or tips.get(item_name(channel))
+    if tip is None or tip.live < _WORTH:
+        return None
+    shape, content = take_apart(value)
+    return (tip, content) if shape is tip.shape and is_alike(tip, content) else None
 
 
 def _compared(tip: Tip, value: Any) -> Tip | None:

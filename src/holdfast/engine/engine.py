@@ -30,8 +30,8 @@ from holdfast.engine.config import (
     named,
     text,
 )
-from holdfast.engine.draft import Draft, Scribe
-from holdfast.engine.known import Known, Tips
+from holdfast.engine.draft import Draft, Scribe, near
+from holdfast.engine.known import Known, Place, Tips
 from holdfast.engine.logs import Tip
 from holdfast.engine.metadata import check_filter, has_own, matches, merge, steps_since_snapshot, where
 from holdfast.engine.pages import Page, find, metadata_of, quotes_of
@@ -39,10 +39,13 @@ from holdfast.engine.quotes import keeping, kept_in, key_of
 from holdfast.engine.records import Change, Found, Key, Query, Ref, Row, Write, logs_in
 from holdfast.engine.writes import cut_write
 from holdfast.errors import BadConfig, Conflict, ParentDeleted, ThreadDeleted
+from holdfast.run import Pause, sleep
 
 _PAGE = 64
 _LARGEST_PAGE = 1024
 _ATTEMPTS = 4
+_LOOKS = 100
+_BETWEEN = 0.0005
 
 
 class Engine(NamedTuple):
@@ -51,6 +54,7 @@ class Engine(NamedTuple):
     backend: Backend
     serde: SerializerProtocol
     known: Known
+    pause: Pause = sleep
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the newest of its thread and namespace."""
@@ -168,6 +172,7 @@ class Engine(NamedTuple):
         if not named_writes:
             return
         place = self.known.place(self.serde, key.thread, key.ns)
+        await self._begun(place, id_, named_writes)
         may_quote = True
         for attempt in count(1):
             quotable = place.quotable(id_) if may_quote else None
@@ -215,6 +220,18 @@ class Engine(NamedTuple):
         rare = has_own(filter, thread)
         query = Query(thread, ns, id_, before=before_of(before), where=where(filter, thread), rare=rare)
         return Listing(self, query, filter, limit_of(limit))
+
+    async def _begun(self, place: Place, id_: str, writes: Sequence[tuple[str, Any]]) -> None:
+        """Wait until the checkpoint of some writes is on its way, but not for long, if they may quote it then.
+
+        A node that takes no time is done while the checkpoint that it began from waits for the one before it.
+        """
+        if not place.is_to_come(id_) or not any(near(place.tips.by_channel, *write) for write in writes):
+            return
+        for _ in range(_LOOKS):
+            await self.pause(_BETWEEN)
+            if not place.is_to_come(id_):
+                return
 
     async def _older(self, key: Key) -> tuple[Row, Mapping[str, Ref]] | None:
         """The row of a checkpoint that is put again, and what writes to it quote; None if it is not there."""

@@ -99,6 +99,10 @@ class Place:
         last, logs = self.last
         return Quotable(id_, self.tips.by_channel, logs, is_stored=True) if id_ == last else None
 
+    def is_to_come(self, id_: str) -> bool:
+        """Whether a checkpoint may be put soon: nobody has seen it yet, and those before it are put from here."""
+        return id_ > self.newest and id_ not in self.coming and bool(self.recent or self.coming)
+
     def promises(self, id_: str) -> Mapping[str, Ref]:
         """All that writes on their way quote of a checkpoint."""
         if id_ not in self.promised:

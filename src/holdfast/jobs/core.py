@@ -44,8 +44,6 @@ _PAGE = 1024
 _TIME = 16
 """Of an id, how many letters are its time."""
 
-Pause = Callable[[float], Awaitable[None]]
-
 
 class Keep(NamedTuple):
     """How many checkpoints stay, and for how long; the newest one always does."""
@@ -139,7 +137,6 @@ class Core:
     job: str
     memory: Memory
     keep: Keep
-    pause: Pause
 
     # Writing.
 
@@ -266,7 +263,7 @@ class Core:
             msg = f"Failed to save checkpoint: job {self.job!r} changed {attempt} times meanwhile: too many writers?"
             raise CheckpointSaveError(msg)
         if attempt:
-            await self.pause(min(0.1, 0.002 * attempt) * unique(8) / 256)
+            await self.engine.pause(min(0.1, 0.002 * attempt) * unique(8) / 256)
 
     # Reading.
 

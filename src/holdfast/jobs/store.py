@@ -1,7 +1,6 @@
 """The face of a job's checkpoints: one object, for sync and async callers, on any store."""
 
 import asyncio
-import time
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime, timedelta
@@ -32,7 +31,7 @@ from holdfast.jobs.fields import HIDDEN, M, Upgrade, named, outlined, put_togeth
 from holdfast.jobs.lock import SECONDS, JobLock
 from holdfast.jobs.models import Checkpoint, CheckpointMetadata
 from holdfast.jobs.telling import told
-from holdfast.run import run
+from holdfast.run import Pause, run, sleep
 from holdfast.serde.serializer import CheckpointSerializer
 from holdfast.url import open_store
 
@@ -357,15 +356,15 @@ class JobStore(Generic[M]):
     def _blocking(self) -> Core:
         if not self._state["ready"] or self._state["closed"]:
             run(self._prepare(self._store.blocking))
-        return self._core(self._store.blocking, _pause)
+        return self._core(self._store.blocking, sleep)
 
     async def _asyncio(self) -> Core:
         if not self._state["ready"] or self._state["closed"]:
             await self._prepare(self._store.asyncio)
         return self._core(self._store.asyncio, asyncio.sleep)
 
-    def _core(self, backend: Any, pause: Any) -> Core:
-        return Core(Engine(backend, self._serde, Known()), self.job, self._memory, self._keep, pause)
+    def _core(self, backend: Any, pause: Pause) -> Core:
+        return Core(Engine(backend, self._serde, Known(), pause), self.job, self._memory, self._keep)
 
     async def _prepare(self, backend: Any) -> None:
         if self._state["closed"]:
@@ -376,10 +375,6 @@ class JobStore(Generic[M]):
         elif isinstance(backend, Inspectable):
             await backend.check()
         self._state["ready"] = True
-
-
-async def _pause(seconds: float) -> None:
-    time.sleep(seconds)  # noqa: ASYNC251 - for blocking callers
 
 
 async def _holder(core: Core) -> Lease | None:
