@@ -210,8 +210,10 @@ async def test_writes_that_come_before_their_checkpoint_is_begun(path: Path, ser
     """They wait for it: LangGraph puts it as soon as the one before it is stored."""
     async with opened(path, serde) as saver:
         stored = await saver.aput(config_of("t"), checkpoint_of(name(0), {"items": [*ITEMS]}), {}, {})
-        writes = asyncio.create_task(saver.aput_writes(config_of("t", name(1)), [("items", [*ITEMS, LONG])], "node"))
+        returned = [*ITEMS, LONG]
+        writes = asyncio.create_task(saver.aput_writes(config_of("t", name(1)), [("items", returned)], "node"))
         await asyncio.sleep(0.005)
+        returned.append("by the next node")
         await saver.aput(stored, checkpoint_of(name(1), {"items": [*ITEMS]}), {}, {})
         await writes
         found = await saver.aget_tuple(config_of("t"))

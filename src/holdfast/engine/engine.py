@@ -32,7 +32,7 @@ from holdfast.engine.config import (
 )
 from holdfast.engine.draft import Draft, Scribe, near
 from holdfast.engine.known import Known, Place, Tips
-from holdfast.engine.logs import Tip
+from holdfast.engine.logs import Tip, put_together, take_apart
 from holdfast.engine.metadata import check_filter, has_own, matches, merge, steps_since_snapshot, where
 from holdfast.engine.pages import Page, find, metadata_of, quotes_of
 from holdfast.engine.quotes import keeping, kept_in, key_of
@@ -172,7 +172,7 @@ class Engine(NamedTuple):
         if not named_writes:
             return
         place = self.known.place(self.serde, key.thread, key.ns)
-        await self._begun(place, id_, named_writes)
+        named_writes = await self._awaited(place, id_, named_writes)
         may_quote = True
         for attempt in count(1):
             quotable = place.quotable(id_) if may_quote else None
@@ -221,17 +221,20 @@ class Engine(NamedTuple):
         query = Query(thread, ns, id_, before=before_of(before), where=where(filter, thread), rare=rare)
         return Listing(self, query, filter, limit_of(limit))
 
-    async def _begun(self, place: Place, id_: str, writes: Sequence[tuple[str, Any]]) -> None:
-        """Wait until the checkpoint of some writes is on its way, but not for long, if they may quote it then.
+    async def _awaited(self, place: Place, id_: str, writes: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """The writes, when their checkpoint is on its way, or doesn't come: they wait for it if they may quote it then.
 
-        A node that takes no time is done while the checkpoint that it began from waits for the one before it.
+        A node that takes no time is done while the checkpoint that it began from waits for the one before it. The next
+        node may be changing the same list meanwhile.
         """
         if not place.is_to_come(id_) or not any(near(place.tips.by_channel, *write) for write in writes):
-            return
+            return writes
+        writes = [(channel, put_together(*take_apart(value))) for channel, value in writes]
         for _ in range(_LOOKS):
             await self.pause(_BETWEEN)
             if not place.is_to_come(id_):
-                return
+                break
+        return writes
 
     async def _older(self, key: Key) -> tuple[Row, Mapping[str, Ref]] | None:
         """The row of a checkpoint that is put again, and what writes to it quote; None if it is not there."""
